@@ -69,7 +69,7 @@ absl::Status AddState(absl::string_view name, SocketFilter* filter) {
   const uint8_t state = StateOfName(name);
   if (state == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--state: no state is called '", name,
+        absl::StrCat("--state: unknown state '", name,
                      "' (such as established, listen, time-wait)"));
   }
   if (filter->states == ~uint32_t{0}) filter->states = 0;

@@ -113,9 +113,8 @@ absl::StatusOr<std::vector<SocketColumn>> ParseColumns(
     column.name = std::string(name);
     column.field = FindField(name);
     if (std::find(known.begin(), known.end(), column.name) == known.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--columns: no column is called '", name, "'",
-                       DidYouMean(name, known)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--columns: unknown column '", name, "'", DidYouMean(name, known)));
     }
     columns.push_back(std::move(column));
   }

@@ -126,7 +126,7 @@ TEST(Exporter, WrongUseIsOneLineAndExitStatus2) {
 TEST(Exporter, AWrongFamilyIsAnErrorThatNamesTheSets) {
   EXPECT_EQ(
       RunExporter("--families byte 2>&1").output,
-      "netmeter-exporter: --families: no family and no set is called "
+      "netmeter-exporter: --families: unknown family or set "
       "'byte' (did you mean bytes?): the sets are default, netmeter, all, "
       "bytes and kernsnoopd\n");
 }

@@ -223,8 +223,8 @@ absl::Status UnknownName(absl::string_view name) {
                                     "kernsnoopd"};
   for (const FamilyInfo& info : kTable) known.emplace_back(info.name);
   return absl::InvalidArgumentError(
-      absl::StrCat("families: no family and no set is called '",
-                   ToTerminal(name), "'", DidYouMean(name, known),
+      absl::StrCat("families: unknown family or set '", ToTerminal(name), "'",
+                   DidYouMean(name, known),
                    ": the sets are default, netmeter, all, bytes and "
                    "kernsnoopd"));
 }

@@ -48,7 +48,9 @@ absl::StatusOr<Forwarded> ReadForwarded(const std::string& pin_dir) {
   if (about.type != BPF_MAP_TYPE_PERCPU_ARRAY ||
       about.value_size != sizeof(nm_forwarded)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is of another version"));
+        absl::StrCat(path,
+                     " is of another version (run the netmeter of the same "
+                     "version as netmeter-loader)"));
   }
   const int cpus = libbpf_num_possible_cpus();
   if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");

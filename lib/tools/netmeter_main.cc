@@ -25,11 +25,11 @@ using netmeter::internal::kExitUsage;
 using netmeter::internal::Print;
 
 constexpr char kDescription[] =
-    "Shows how many bytes each service of this host sent and received, and how "
-    "its connections are.";
+    "Shows how many bytes each service of this host sent and received, and\n"
+    "the state of its connections.";
 
 constexpr char kFooter[] = R"(
-The meter must have been loaded (netmeter-loader load). Reading needs root or
+The meter must be loaded (netmeter-loader load). Reading needs root or
 membership in the group of its pins, usually netmeter.
 
 Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;
@@ -37,19 +37,19 @@ budget: 3 a level is crossed, 4 used up.
 
 Examples:
   netmeter list            a table
-  netmeter list --bytes    the same with exact numbers
-  netmeter list --json     the same for programs
+  netmeter list --bytes    a table with exact numbers
+  netmeter list --json     JSON, for programs
   netmeter list --help     what columns and kinds mean
-  netmeter sockets         connections, with what TCP knows of them
-  netmeter flows --follow  each connection that ends, as it ends
-  netmeter record          keep what was counted; a timer calls it each minute
-  netmeter usage           what used the link in this billing period
+  netmeter sockets         connections, with the state of TCP
+  netmeter flows --follow  each connection, when it ends
+  netmeter record          save the counts in the history; a timer runs it each minute
+  netmeter usage           which services used the link in this billing period
   netmeter top             services and destinations live
-  netmeter cost --all      what every BPF program of the host costs
+  netmeter cost --all      the cost of every BPF program of the host
   netmeter budget          how much of each budget is used
   netmeter report --html FILE
                            this billing period as a page
-  netmeter uplinks         what each uplink carried, and whose it was
+  netmeter uplinks         the bytes of each uplink, and their origin
 )";
 
 std::vector<std::unique_ptr<Command>> Commands() {

@@ -28,8 +28,8 @@ Option AddUnits(Flags* flags, SizeOptions* sizes) {
           "--units", &sizes->units,
           std::map<std::string, SizeUnits>{{"binary", SizeUnits::kBinary},
                                            {"decimal", SizeUnits::kDecimal}},
-          "binary: KiB, 1024 bytes; decimal: kB, 1000 bytes; without it\n"
-          "size_units of the configuration")
+          "binary: KiB, 1024 bytes; decimal: kB, 1000 bytes\n"
+          "(default: size_units of the configuration)")
       .Type("UNITS");
 }
 
@@ -72,21 +72,21 @@ void PeriodOptions::Declare(Flags* flags) {
   const Option month =
       flags
           ->AddOption("--month", &month_,
-                      "The billing period that begins in this month, as "
-                      "2026-11; the present one without a value")
+                      "The billing period that begins in this month, "
+                      "such as 2026-11 (without a value: the present one)")
           .Type("MONTH")
           .OptionalValue()
           .Default(kThisMonth);
   const Option from =
-      flags->AddOption("--from", &from_, "The first day, as 2026-11-22")
+      flags->AddOption("--from", &from_, "The first day, such as 2026-11-22")
           .Type("DAY")
           .Excludes(month);
-  flags->AddOption("--to", &to_, "The last day; today without it")
+  flags->AddOption("--to", &to_, "The last day (default: today)")
       .Type("DAY")
       .Needs(from);
   flags
       ->AddOption("--reset-day", &reset_day_,
-                  "On which day of a month the period begins")
+                  "The day of the month on which a period begins")
       .Excludes(from)
       .Type("DAY")
       .InRange(1, 31)

@@ -94,7 +94,7 @@ class PrivilegesTest(unittest.TestCase):
         for dropped in (("setpriv", "--bounding-set=-all"), ()):
             done = subprocess.run((*dropped, *command), capture_output=True, text=True, timeout=60)
             self.assertEqual((done.returncode, done.stdout), (0, "STATE\nLISTEN\n"), done.stderr)
-            line = "netmeter: not all network namespaces may be looked at: sockets may be missing\n"
+            line = "netmeter: some network namespaces are not accessible: sockets may be missing\n"
             self.assertEqual(line in done.stderr, bool(dropped) or hidden, done.stderr)
 
     def start(self, *arguments, **options):

@@ -34,20 +34,20 @@ constexpr size_t kOutputBytes = 64 * 1024;
 constexpr int kPollMs = 250;
 
 constexpr char kFlowsFooter[] = R"(
-A record comes when a connection ends, a UDP socket is closed, or a UDP flow was
-silent for --idle. Without --follow all of it is printed at the end, after
---duration or a signal; with it each record at once, until a signal.
-At the end, flows that are still open have a record, too (end: open), and a line
-for each series says what of it is in no flow: packets that are neither TCP nor
-UDP, and whatever was lost. So the sum of all lines is what netmeter list counted
-meanwhile, to the byte.
-A table has the local TIME at which a record ended, and PROCESS: the one that made
-the socket, its name and pid; the pid alone if it has ended. On a terminal, lines
-fit its width, and columns go if it is narrow. A file or a pipe has all columns.
-docs/connections.md tells all fields of --json.
+A record is printed when a connection ends, a UDP socket is closed, or a UDP flow
+has been silent for --idle. With --follow each record is printed at once, until a
+signal. Without --follow all are printed at the end, after --duration or a signal.
+At the end, open flows get a record, too (end: open). One more line for each series
+has its traffic that is in no flow: packets that are neither TCP nor UDP, and lost
+records. So the sum of all lines is what netmeter list counted in that time, to the
+byte.
+In a table, TIME is the local time at which a record ended. PROCESS is the name and
+pid of the process that made the socket, or only the pid if it has ended. On a
+terminal, lines fit the width: a narrow one shows fewer columns. A file or a pipe
+gets all columns. docs/connections.md lists the fields of --json.
 
-This command loads BPF programs of its own, which are gone when it ends, in
-whatever way; it needs root. While it does not run, it costs nothing.
+This command needs root: it loads its own BPF programs, which go when it ends or is
+killed. While it does not run, it costs nothing.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 
@@ -65,59 +65,60 @@ class FlowsCommand : public Command {
   std::string Name() const override { return "flows"; }
 
   std::string Description() const override {
-    return "Prints each connection that ends: who, when, how long, how much";
+    return "Prints each connection that ends: process, time, duration, bytes";
   }
 
   void Declare(Flags* flags) override {
     AddPinDir(flags, &follow_.pin_dir);
-    flags->AddFlag("--follow", &follows_, "Print each at once, until a signal");
-    flags->AddOption("--duration", &duration_, "End after so many seconds")
+    flags->AddFlag("--follow", &follows_,
+                   "Print each record at once, until a signal");
+    flags->AddOption("--duration", &duration_, "Stop after this time")
         .Type("SECONDS")
         .InRange(0.1, 86400.0 * 365, Option::InHelp::kNo);
     flags
         ->AddOption("--service", &filter_.services,
-                    "Only those of this name, whatever its kind")
+                    "Only this service name, of any kind")
         .Type("NAME");
     flags
         ->AddOption("--destination", &filter_.destinations,
-                    "Only those with this destination")
+                    "Only this destination")
         .Type("NAME");
     flags
         ->AddOption("--uplink", &uplinks_,
-                    "Only those whose packets passed it; -: none")
+                    "Only flows over this uplink; -: over none")
         .Type("NAME");
-    flags->AddOption("--address", &addresses_, "Only with one end in it")
+    flags
+        ->AddOption("--address", &addresses_,
+                    "Only flows with an address in this prefix")
         .Type("PREFIX");
-    flags->AddOption("--port", &ports_, "Only with one end on it")
+    flags->AddOption("--port", &ports_, "Only flows with this port")
         .Type("PORT")
         .InRange(0, 65535, Option::InHelp::kNo);
     flags->AddOption("--protocol", &protocols_, "tcp or udp").Type("NAME");
     const Option json = flags->AddFlag(
         "--json", &json_,
-        "One JSON array, a line for each; with --follow, the lines alone");
+        "One JSON array, one line per record; with --follow only lines");
     const Option units = AddUnits(flags, &sizes_);
     units.Excludes(json);
     flags
         ->AddFlag(
             "--protobuf", &protobuf_,
-            "Messages of lib/connections/flows.proto, each with its length\n"
-            "before it")
+            "Messages of lib/connections/flows.proto, each after its length")
         .Excludes(json)
         .Excludes(units);
     flags
         ->AddOption("--idle", &idle_,
-                    "What is silent for so many seconds has ended: UDP,\n"
-                    "and handshakes")
+                    "A UDP flow or a handshake ends after this silence")
         .Type("SECONDS")
         .InRange(0.1, 86400.0, Option::InHelp::kNo)
         .ShowDefault();
-    flags->AddOption("--max-flows", &max_flows_, "As many at once")
+    flags->AddOption("--max-flows", &max_flows_, "The maximum of open flows")
         .Type("N")
         .InRange(1, 4194304, Option::InHelp::kNo)
         .ShowDefault();
     flags
         ->AddOption("--buffer", &buffer_mib_,
-                    "MiB for records that are not read yet: a power of two")
+                    "MiB for unread records: a power of two")
         .Type("MIB")
         .InRange(1, 1024, Option::InHelp::kNo)
         .ShowDefault();
@@ -131,7 +132,7 @@ class FlowsCommand : public Command {
     }
     if ((buffer_mib_ & (buffer_mib_ - 1)) != 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--buffer: ", buffer_mib_, " is no power of two"));
+          absl::StrCat("--buffer: expected a power of two, not ", buffer_mib_));
     }
     for (const int port : ports_) {
       filter_.ports.push_back(static_cast<uint16_t>(port));
@@ -146,7 +147,7 @@ class FlowsCommand : public Command {
       const std::string lower = absl::AsciiStrToLower(name);
       if (lower != "tcp" && lower != "udp") {
         return absl::InvalidArgumentError(
-            absl::StrCat("--protocol: '", name, "' is none of tcp and udp"));
+            absl::StrCat("--protocol: expected tcp or udp, not '", name, "'"));
       }
       wanted_protocols_.push_back(lower == "tcp" ? IPPROTO_TCP : IPPROTO_UDP);
     }
@@ -215,14 +216,15 @@ class FlowsCommand : public Command {
     if (stats.lost != 0) {
       std::cerr << absl::StrCat(
           "netmeter: ", stats.lost,
-          " records were lost, as the reader was too slow "
-          "(--buffer)\n");
+          " records were lost, because reading was too slow "
+          "(give a larger --buffer)\n");
     }
     if (stats.full != 0) {
-      std::cerr << "netmeter: the table of flows was full (--max-flows)\n";
+      std::cerr << "netmeter: the table of flows was full (give a larger "
+                   "--max-flows)\n";
     }
     if (stats.rest_full != 0) {
-      std::cerr << "netmeter: the remainder is not complete\n";
+      std::cerr << "netmeter: the lines of uncounted traffic are incomplete\n";
     }
     if (!status.ok()) return Fail(status.message());
     return exit_status_;

@@ -36,25 +36,24 @@ constexpr size_t kOutputBytes = 64 * 1024;
 constexpr char kSocketsFooter[] = R"(
 COLUMNS is a list of:
   local, remote   address and port
-  process         the first that has the socket open, its pid, and how many
-                  more descriptors there are; --json has all
-  any field of --json, by its name, such as tcpi_min_rtt
-By default protocol, state, rqueue, wqueue, local, remote, process, kind,
+  process         a process that has the socket open, its pid, and the number of
+                  further descriptors; --json has all
+  any field of --json, such as tcpi_min_rtt
+The default is protocol, state, rqueue, wqueue, local, remote, process, kind,
 service, destination, tcpi_rtt, tcpi_total_retrans, tcpi_bytes_sent and
-tcpi_bytes_received; uplink, too, where the configuration has uplinks.
-Fields have the kernel's names: tcpi_* is struct tcp_info of linux/tcp.h. Times
-of it are microseconds, rates bytes a second; a table shows ms and MiB. A field
-that this kernel does not have is not there. service, destination and kind are
-those of netmeter list; a socket in TIME_WAIT has none. uplink is that of the
-last packet.
-docs/connections.md tells all fields.
+tcpi_bytes_received; and uplink, if the configuration has uplinks.
+Fields have the kernel's names: tcpi_* is struct tcp_info of linux/tcp.h, with times
+in microseconds and rates in bytes a second; a table shows ms and MiB. A field that
+this kernel lacks is left out. service, destination and kind are those of netmeter
+list; a socket in TIME_WAIT has none. uplink is that of the last packet.
+docs/connections.md lists all fields.
 
-On a terminal, lines fit its width: columns go if it is narrow, unless --columns
-names them, and "~" ends a text that is cut. A file or a pipe has all of it.
+On a terminal, lines fit the width: a narrow one shows fewer columns, unless
+--columns names them, and "~" ends a text that is cut. A file or a pipe gets all.
 
-The sockets are those of tcp, udp, mptcp, sctp and raw, of this network
-namespace. One of sctp has a line for itself, and one for each association.
-Without root, the processes are the user's own, and there is no service.
+The sockets are the tcp, udp, mptcp, sctp and raw ones of this network namespace. An
+sctp socket has one line, and one more for each association. Without root there are
+only the user's own processes, and no services.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 
@@ -76,44 +75,43 @@ class SocketsCommand : public Command {
 
   void Declare(Flags* flags) override {
     AddPinDir(flags, &pin_dir_);
-    AddList(flags, "--service", "NAME",
-            "Only those of this name, whatever its kind", &services_);
-    AddList(flags, "--destination", "NAME", "Only those with this destination",
+    AddList(flags, "--service", "NAME", "Only this service name, of any kind",
+            &services_);
+    AddList(flags, "--destination", "NAME", "Only this destination",
             &destinations_);
     AddList(flags, "--uplink", "NAME",
-            "Only those whose last packet passed it; -: none", &uplinks_);
-    AddList(flags, "--state", "STATE", "Only these, such as time-wait",
+            "Only sockets whose last packet used this uplink; -: none",
+            &uplinks_);
+    AddList(flags, "--state", "STATE", "Only this state, such as time-wait",
             &states_);
-    AddList(flags, "--address", "PREFIX", "Only with one end in it",
-            &addresses_);
-    flags->AddOption("--port", &ports_, "Only with one end on it")
+    AddList(flags, "--address", "PREFIX",
+            "Only sockets with an address in this prefix", &addresses_);
+    flags->AddOption("--port", &ports_, "Only sockets with this port")
         .Type("PORT")
         .InRange(0, 65535, Option::InHelp::kNo);
     AddList(flags, "--protocol", "NAME",
             "tcp, udp, mptcp, sctp, raw or udplite", &protocols_);
     flags->AddFlag("--all-netns", &poll_.all_networks,
-                   "Of all network namespaces (root)");
+                   "Sockets of all network namespaces (needs root)");
     flags
         ->AddOption("--sort", &sort_,
-                    "By this field: the largest number, or the first word,\n"
-                    "first. Keeps all in memory")
+                    "Sort by this field: largest number or first word first.\n"
+                    "Keeps all sockets in memory")
         .Type("FIELD");
     const Option columns =
-        flags->AddOption("--columns", &columns_, "What a table shows")
+        flags->AddOption("--columns", &columns_, "Columns of the table")
             .Type("COLUMNS");
-    const Option exact = flags->AddFlag("--exact", &sizes_.exact,
-                                        "A table shows numbers as they are");
+    const Option exact =
+        flags->AddFlag("--exact", &sizes_.exact, "Exact numbers in the table");
     const Option units = AddUnits(flags, &sizes_);
     units.Excludes(exact);
-    const Option json =
-        flags->AddFlag("--json", &json_,
-                       "One JSON array, a line for each socket; "
-                       "with --interval, the lines alone");
+    const Option json = flags->AddFlag("--json", &json_,
+                                       "One JSON array, one line per socket; "
+                                       "with --interval only lines");
     flags
         ->AddFlag(
             "--protobuf", &protobuf_,
-            "Messages of lib/connections/sockets.proto, each with its length\n"
-            "before it")
+            "Messages of lib/connections/sockets.proto, each after its length")
         .Excludes(json)
         .Excludes(columns)
         .Excludes(units)
@@ -121,14 +119,13 @@ class SocketsCommand : public Command {
     json.Excludes(columns).Excludes(units).Excludes(exact);
     flags
         ->AddOption("--interval", &interval_,
-                    "Again every so many seconds, from 0.1 on")
+                    "Repeat at this interval, at least 0.1")
         .Type("SECONDS")
         .InRange(0.1, 86400.0, Option::InHelp::kNo);
-    flags->AddOption("--count", &count_, "With --interval: end after so many")
+    flags->AddOption("--count", &count_, "With --interval: stop after N times")
         .Type("N")
         .InRange(1, 1000000000, Option::InHelp::kNo);
-    flags->AddFlag("--stats", &stats_,
-                   "Say on stderr how long it took, and in how much memory");
+    flags->AddFlag("--stats", &stats_, "Print time and memory on stderr");
     flags->SetFooter(kSocketsFooter);
   }
 
@@ -157,9 +154,8 @@ class SocketsCommand : public Command {
       for (const SocketField& field : SocketFields())
         names.push_back(field.name);
       if (sort_field_ == nullptr) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--sort: no field is called '", sort_, "'",
-                         DidYouMean(sort_, names)));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--sort: unknown field '", sort_, "'", DidYouMean(sort_, names)));
       }
     }
     chosen_ = columns_ != DefaultColumns(false);
@@ -189,7 +185,7 @@ class SocketsCommand : public Command {
       const int exit_status = RunOnce(&poll);
       if (i == 0 && poll.has_hidden_networks()) {
         Fail(
-            absl::StrCat("not all network namespaces may be looked at: sockets "
+            absl::StrCat("some network namespaces are not accessible: sockets "
                          "may be missing",
                          geteuid() == 0 ? "" : " (run as root)"));
       }
@@ -230,8 +226,9 @@ class SocketsCommand : public Command {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
-        absl::StrCat("--protocol: '", name,
-                     "' is none of tcp, udp, mptcp, sctp, raw and udplite"));
+        absl::StrCat("--protocol: expected tcp, udp, mptcp, sctp, raw or "
+                     "udplite, not '",
+                     name, "'"));
   }
 
   absl::Status UseColumns(const std::string& list) {

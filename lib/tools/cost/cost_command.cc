@@ -22,17 +22,17 @@ namespace {
 
 constexpr char kCostFooter[] = R"(
 Columns of --all:
-  RUNS/S, NS/RUN, OF A CPU   while it was measured
-  MAPS KiB   kernel memory of the maps that the program uses. A map of several
-             programs is in each of them; the last line has it once
-  HELD BY    a process (PID/NAME) that has the program or a link of it open, a
-             pin, and how many more there are; (not found): none of these in this
-             mount namespace. What it is attached to may hold it, or a pin in
-             another one
-The kernel measures only while somebody asks, which costs each run of every BPF
-program some 20 ns. It ends with this process, however that ends.
+  RUNS/S, NS/RUN, OF A CPU   during the measurement
+  MAPS KiB   kernel memory of the program's maps. A map of several programs counts
+             for each of them, and once in the last line
+  HELD BY    a process (PID/NAME) that has the program or a link to it open, a pin,
+             and the number of further ones; (not found): none of these in this
+             mount namespace, so the program's attachment holds it, or a pin in
+             another namespace
+The kernel measures only while this process runs, which adds about 20 ns to each run
+of every BPF program.
 
-Root only. Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong
+Needs root. Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong
 usage.
 
 Examples:
@@ -46,20 +46,21 @@ class CostCommand : public Command {
   std::string Name() const override { return "cost"; }
 
   std::string Description() const override {
-    return "Prints what BPF programs cost: the meter's, or all of the host";
+    return "Prints the cost of BPF programs: the meter's, or all of the host";
   }
 
   void Declare(Flags* flags) override {
     AddPinDir(flags, &pin_dir_);
     const Option all =
         flags->AddFlag("--all", &all_, "Every BPF program of the host");
-    flags->AddOption("--seconds", &seconds_, "Measure for so long")
+    flags->AddOption("--seconds", &seconds_, "Measure for N seconds")
         .Type("N")
         .InRange(1, 3600, Option::InHelp::kNo)
         .ShowDefault();
-    flags->AddFlag("--live", &live_, "With --all: again and again").Needs(all);
+    flags->AddFlag("--live", &live_, "With --all: repeat until a signal")
+        .Needs(all);
     const Option json = flags->AddFlag(
-        "--json", &json_, "One JSON object; with --live, one a line");
+        "--json", &json_, "One JSON object; with --live one per line");
     flags
         ->AddFlag("--prometheus", &prometheus_,
                   "Totals of the meter at once, as metrics for a textfile\n"
@@ -84,8 +85,8 @@ class CostCommand : public Command {
     const absl::StatusOr<Cost> cost = ReadCost(pin_dir_);
     if (!cost.ok()) return Fail(cost.status().message());
     if (!StatsAreEnabled()) {
-      std::cerr << "netmeter: note: run times stand still: sysctl "
-                   "kernel.bpf_stats_enabled is 0\n";
+      std::cerr << "netmeter: note: the kernel does not measure run times: "
+                   "sysctl kernel.bpf_stats_enabled is 0\n";
     }
     return Print(CostMetrics(*cost));
   }

@@ -262,7 +262,7 @@ TEST_F(HostCostTest, RootWithoutTheCapabilityIsToldWhichItTakes) {
     const ShellResult result =
         RunShell("setpriv --bounding-set=-sys_admin " + command + " 2>&1");
     EXPECT_EQ(result.exit_status, 1);
-    EXPECT_THAT(result.output, testing::HasSubstr("(it takes CAP_SYS_ADMIN)"));
+    EXPECT_THAT(result.output, testing::HasSubstr("(needs CAP_SYS_ADMIN)"));
   }
 }
 

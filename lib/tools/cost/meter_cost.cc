@@ -34,7 +34,7 @@ absl::Status CannotLookAt(const std::string& what) {
 // The missing privilege if errno is a refusal by the kernel; "" for other errors.
 std::string Hint(const char* capability) {
   if (errno != EPERM && errno != EACCES) return "";
-  return geteuid() == 0 ? absl::StrCat("it takes ", capability) : "run as root";
+  return geteuid() == 0 ? absl::StrCat("needs ", capability) : "run as root";
 }
 
 // The runs between two readings. A program that was replaced in between starts at 0.
@@ -175,7 +175,7 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
 absl::StatusOr<UniqueFd> MeasureRunTimes() {
   UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
   if (stats.ok()) return stats;
-  return ErrnoStatus(errno, "let the kernel measure run times",
+  return ErrnoStatus(errno, "enable the measurement of run times",
                      Hint("CAP_SYS_ADMIN"));
 }
 

@@ -28,35 +28,36 @@ namespace {
 
 constexpr char kListFooter[] = R"(
 Columns:
-  TX, RX          bytes on the network layer, as on the link: IP header and up,
+  TX, RX          network-layer bytes as on the link: from the IP header on,
                   TCP retransmissions included
   TX/RX PKTS      packets on the link
-  TX/RX PAYLOAD   bytes of the transport's payload, each TCP byte once
-  RETRANSMIT      TCP payload bytes that were sent again
-  TX/S, RX/S      bytes per second, with --watch, in place of packets and payload
+  TX/RX PAYLOAD   payload bytes of the transport, each TCP byte once
+  RETRANSMIT      retransmitted TCP payload bytes
+  TX/S, RX/S      bytes per second; --watch shows them in place of packets and
+                  payload
 --bytes and --json have exact numbers.
-PATH is proxy for traffic over loopback to or from a proxy port, else direct. UPLINK
-is there where the configuration has uplinks.
+PATH is proxy for traffic over loopback to or from a proxy port, otherwise direct.
+The column UPLINK exists if the configuration has uplinks.
 
-On a terminal, lines fit its width, columns go where it is narrow, and the sum of
-each path, or uplink, stands below. A file or a pipe has all columns and nothing but series,
-without --since and --watch.
+On a terminal, lines fit the width: a narrow one shows fewer columns. The sum of
+each path or uplink stands below the table. A file or a pipe gets all columns, and
+without --since and --watch only series.
 
 KIND:
   service         registered, or named by its command line or the configuration
   binary          any other program, by the name of its executable
-  unit            of a systemd unit, if names_from of the configuration has it
-  container       by its short id, the same; with its name, if Docker's or
-                  Podman's own files say it, which only root may read
-  retired         what idle series of a kind had counted when their room was
-                  taken back (netmeter-loader retire)
-  pending         of any of these, on connections that have not named their
-                  destination yet; moves to their own kind when they have
-  unattributed    of sockets that no process owns, such as the kernel's own
-  overflow        what found no room for a series or a name of its own
-The sum over all kinds with PATH direct is what the interfaces counted, less
-their layer-2 headers and what the host forwards for others, which is in no series:
-`netmeter uplinks` has the whole of each link.
+  unit            a systemd unit, if names_from of the configuration has unit
+  container       a container, by its short id, if names_from has container; as
+                  root also by its name, from Docker's or Podman's files
+  retired         the counts of retired idle series of a kind
+                  (netmeter-loader retire)
+  pending         traffic of the kinds above on connections that have not named
+                  their destination yet; it moves to its own series when they do
+  unattributed    sockets that no process owns, such as the kernel's own
+  overflow        traffic for which no series or name was free
+The sum over all kinds with PATH direct is the interfaces' count, without their
+layer-2 headers and without forwarded traffic, which is in no series:
+`netmeter uplinks` shows all traffic of each link.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 
@@ -83,7 +84,7 @@ class ListCommand : public Command {
   std::string Name() const override { return "list"; }
 
   std::string Description() const override {
-    return "Prints every series; the one with the most traffic is first";
+    return "Prints every series, most traffic first";
   }
 
   void Declare(Flags* flags) override {
@@ -102,16 +103,16 @@ class ListCommand : public Command {
                         {"retransmit", ListSort::kRetransmit},
                         {"name", ListSort::kName},
                         {"rate", ListSort::kRate}},
-                    "What comes first: total, tx, rx, packets, retransmit, "
-                    "name or rate; with --watch rate, else total")
+                    "Sort by total, tx, rx, packets, retransmit, name or\n"
+                    "rate (default: total; with --watch: rate)")
         .Type("WHAT")
         .Default("total");
-    flags->AddOption("--top", &top_, "Print so many series at most")
+    flags->AddOption("--top", &top_, "Print at most N series")
         .Type("N")
         .InRange(1, 1000000);
     flags
         ->AddOption("--service", &filter_.service,
-                    "Only this name, whatever its kind")
+                    "Only this name, of any kind")
         .Type("NAME");
     flags
         ->AddOption("--destination", &filter_.destination,
@@ -122,21 +123,21 @@ class ListCommand : public Command {
         .OneOf(KindNames());
     flags
         ->AddOption("--uplink", &filter_.uplink,
-                    "Only this uplink; other: what is in none of the "
-                    "configuration; -: what has none")
+                    "Only this uplink; other: interfaces outside of the\n"
+                    "configured uplinks; -: no uplink")
         .Type("NAME");
     const Option since =
         flags
-            ->AddOption("--since", &since_text_,
-                        "What was counted since then, from the history: "
-                        "2026-11-22, '2026-11-22 13:00', 13:00, 90m, 2h or 3d")
+            ->AddOption(
+                "--since", &since_text_,
+                "Counts since this time, from the history: 2026-11-22,\n"
+                "'2026-11-22 13:00', 13:00, 90m, 2h or 3d")
             .Type("TIME")
             .Excludes(as_json);
     AddDatabase(flags, &database_);
     flags
         ->AddOption("--watch", &watch_,
-                    "Print again each so many seconds, with rates; 2 "
-                    "without a value")
+                    "Repeat at this interval, with rates (default 2)")
         .Type("SECONDS")
         .OptionalValue()
         .Default("2")
@@ -237,7 +238,7 @@ class ListCommand : public Command {
         samples.empty()
             ? absl::StrCat(
                   "(nothing counted yet: the meter is loaded, but saw no "
-                  "packet; if there is traffic: ",
+                  "packet; if there is traffic, run: ",
                   LoaderCommand("status", pin_dir_), ")")
             : view.when_empty;
     return Print(FormatTable(chosen, view.units, when_empty, view.containers));
@@ -272,7 +273,7 @@ class ListCommand : public Command {
       }
       const std::string screen =
           absl::StrCat(height > 0 ? kHomeAndClear : "",
-                       FormatSecond(time(nullptr)), ", each ", watch_, " s\n",
+                       FormatSecond(time(nullptr)), ", every ", watch_, " s\n",
                        FormatView(rows, view), height > 0 ? "" : "\n");
       const int status = Print(screen);
       if (status != 0) return status;

@@ -40,13 +40,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kTopFooter[] = R"(
-Keys: up and down choose a row, Enter opens its destinations and then the sockets
-of one, Backspace goes back; s: next order; /: filter; p: pause; q: quit; ?: help
-and what the columns mean. Rows are services and all else that has series; what
-went over loopback to a proxy is a row of its own, (proxy), and in no sum. Where
-the configuration has uplinks, a service has a row for each that it uses.
-The sockets are those of all network namespaces. Above them stands how many
-connections the meter counts there, and why one of them is not shown.
+Keys: up and down choose a row; Enter opens its destinations, then the sockets of
+one; Backspace goes back; s: next order; /: filter; p: pause; q: quit; ?: help on
+keys and columns. A row is a service or another series. Traffic over loopback to a
+proxy has its own row, (proxy), and is in no sum. If the configuration has uplinks, a
+service has a row for each that it uses.
+The sockets are those of all network namespaces. The lines above them have the number
+of connections that the meter counts there, and the reason if some are not shown.
 
 Exit status: 0 ended by q or a signal, or printed; 1 failed, one line on stderr
 says why; 2 wrong usage.
@@ -285,7 +285,7 @@ class TopCommand : public Command {
   int RunLive() {
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
       return Fail(
-          "standard input and output are no terminal (for scripts: "
+          "standard input and output must be a terminal (for scripts: "
           "netmeter top --once --json)");
     }
     setlocale(LC_CTYPE, "");
@@ -295,7 +295,7 @@ class TopCommand : public Command {
     if (!utf8) setlocale(LC_CTYPE, "C.UTF-8");
     Terminal terminal;
     if (!terminal.Open()) {
-      return Fail("this terminal is of a kind that is not known (TERM)");
+      return Fail("unknown type of terminal: check the variable TERM");
     }
     for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
       struct sigaction action = {};

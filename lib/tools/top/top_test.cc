@@ -312,7 +312,7 @@ TEST_F(TopViewSocketsTest, AConnectionThatIsNotShownHasAReason) {
   EXPECT_THAT(
       Screen("", 0, 0, 4),
       HasSubstr("\nconnections: 1 counted, 0 shown\n(1 opened here have "
-                "another destination by now: Backspace)\n"));
+                "another destination now: Backspace)\n"));
   EXPECT_THAT(Screen("streamer", 4, 0, 4),
               HasSubstr("\n(1 shown here were opened before they had this "
                         "destination)\nLOCAL\n"));

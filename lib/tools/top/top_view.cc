@@ -30,17 +30,18 @@ constexpr const char* kHelp[] = {
     "Backspace   back (also: left)",
     ("s           next order: rate, total, retransmissions, rtt, connections, "
      "name"),
-    "/           shows only names with these letters; Escape takes it off",
-    "p, space    stops and goes on",
-    "q           ends",
+    "/           shows only names with these letters; Escape removes the "
+    "filter",
+    "p, space    pauses and continues",
+    "q           quits",
     "",
-    "UPLINK          where the configuration has uplinks: a row for each",
+    "UPLINK          if the configuration has uplinks: a row for each",
     "SENT/S, RECV/S  bytes a second on the network, headers included",
-    "SHARE           of all that this path has had in the last interval",
-    "RESENT          TCP payload sent again, a second",
+    "SHARE           part of the traffic of this path in the last interval",
+    "RESENT          retransmitted TCP payload, a second",
     "RTT             mean of the round trips measured in the last interval",
     "CONN            TCP connections open now, in all network namespaces",
-    "LAST MINUTE     of each row by itself: the highest is its largest",
+    "LAST MINUTE     scaled for each row: the highest bar is its maximum",
 };
 
 // Cuts or pads `text` to this width.
@@ -328,7 +329,7 @@ std::vector<std::string> TopView::Summary(const TopModel& model) const {
   }
   if (missing > hidden) {
     lines.push_back(absl::StrCat("(", missing - hidden,
-                                 " opened here have another destination by "
+                                 " opened here have another destination "
                                  "now: Backspace)"));
   }
   if (hidden > 0) {
