@@ -164,18 +164,6 @@ TEST(Flags, AnOptionalValueHasADefault) {
   EXPECT_EQ(with.watch, 5);
 }
 
-TEST(Flags, TellsWhichOptionsWereGiven) {
-  Program program;
-  ASSERT_EQ(program.Parse({"--text", "", "--number", "1"}), kNoError);
-  EXPECT_TRUE(program.flags.WasGiven("--text"));
-  EXPECT_TRUE(program.flags.WasGivenEmpty("--text"));
-  EXPECT_TRUE(program.flags.WasGiven("--number"));
-  EXPECT_FALSE(program.flags.WasGivenEmpty("--number"));
-  EXPECT_FALSE(program.flags.WasGiven("--kind"));
-  EXPECT_FALSE(program.flags.WasGivenEmpty("--kind"));
-  EXPECT_FALSE(program.flags.WasGiven("--no-such-option"));
-}
-
 TEST(Flags, FindsTheOptionThatWasGivenEmpty) {
   Program none;
   ASSERT_EQ(none.Parse({"--on", "--watch", "--number", "1", "--text", "x"}),
@@ -272,16 +260,6 @@ The end.
 )");
 }
 
-TEST(Flags, TheColumnWidthHoldsForCommandsToo) {
-  Flags flags("", "program");
-  flags.SetColumnWidth(12);
-  bool json = false;
-  flags.AddCommand("show", "")->AddFlag("--json", &json, "An object");
-  std::string help;
-  ASSERT_EQ(Parse(&flags, {"show", "--help"}, &help), kNoError);
-  EXPECT_NE(help.find("\n  --json    An object\n"), std::string::npos) << help;
-}
-
 // The bug: in "--pin-dir DIR=/run/netmeter Where it is" readers and help2man took the
 // description for a part of the name.
 TEST(Flags, TwoSpacesAtLeastAreBeforeADescription) {
@@ -307,21 +285,6 @@ TEST(Flags, TwoSpacesAtLeastAreBeforeADescription) {
   EXPECT_THAT(help, testing::HasSubstr("\n  --again N\n            It\n"));
 }
 
-TEST(Flags, TellsWhichCommandWasGiven) {
-  Flags flags("", "program");
-  bool json = false;
-  flags.AddCommand("load", "");
-  Flags* const status = flags.AddCommand("status", "");
-  status->AddFlag("--json", &json, "");
-  EXPECT_EQ(flags.command(), nullptr);
-  std::string help;
-  ASSERT_EQ(Parse(&flags, {"status", "--json"}, &help), kNoError);
-  EXPECT_EQ(flags.command(), status);
-  EXPECT_EQ(flags.command()->name(), "status");
-  EXPECT_TRUE(status->WasGiven("--json"));
-  EXPECT_TRUE(json);
-}
-
 TEST(Flags, RefusesAProgramWithoutItsCommand) {
   EXPECT_EQ(ErrorOfCommand({}), "A subcommand is required");
 }
@@ -342,16 +305,6 @@ TEST(FlagsError, GuessesNothingOfAnotherCommandOrOfNoLikeness) {
   const std::string longest = "--" + std::string(100, 'x');
   EXPECT_EQ(ErrorOfCommand({"load", longest.c_str()}),
             "unknown option '--" + std::string(62, 'x') + "'");
-}
-
-TEST(FlagsError, ArgumentsThatNobodyTakes) {
-  EXPECT_EQ(ErrorOfCommand({"load", "now"}), "unexpected argument 'now'");
-  EXPECT_EQ(ErrorOfCommand({"load", "-"}), "unexpected argument '-'");
-}
-
-TEST(FlagsError, LeavesOtherErrorsToTheParser) {
-  EXPECT_EQ(ErrorOfCommand({"load", "--max-series", "many"}),
-            "Could not convert: --max-series = many");
 }
 
 }  // namespace
@@ -382,11 +335,6 @@ TEST(CheckCommand, SaysWhatIsWrong) {
   EXPECT_EQ(Check({"--pin-dir", "/run/x", "status", "--json"}),
             "the command comes first: program status --pin-dir /run/x --json");
   EXPECT_EQ(Check({""}), "unknown command ''; " + expected);
-}
-
-// None of our programs is started without a name, but execve(2) allows it.
-TEST(CheckCommand, NeedsNoName) {
-  EXPECT_NE(CheckCommand(0, nullptr, "program", {"load"}), "");
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "lib/testing/bpffs_fixture.h"
-#include "lib/testing/failing_new.h"
 #include "lib/testing/fake_meter.h"
 #include "netmeter/netmeter.h"
 
@@ -153,43 +152,6 @@ TEST_F(CapiRootTest, HealthHasTextAndNumbers) {
   smaller.size = sizeof(smaller) - 8;
   EXPECT_EQ(netmeter_read_health(meter_, &smaller, nullptr),
             NETMETER_INVALID_ARGUMENT);
-}
-
-TEST_F(CapiRootTest, AReadOfWhatWasReadBeforeAllocatesNothing) {
-  ASSERT_EQ(netmeter_read_host(meter_, samples_, nullptr), NETMETER_OK);
-  FailNew fail(0);
-  const int code = netmeter_read_host(meter_, samples_, nullptr);
-  EXPECT_FALSE(fail.Failed());
-  EXPECT_EQ(code, NETMETER_OK);
-}
-
-TEST_F(CapiRootTest, WithoutMemoryEveryCallIsResourceExhausted) {
-  for (int n = 0;; ++n) {
-    netmeter_samples* const samples = netmeter_samples_new();
-    netmeter_error error = {};
-    netmeter_health health;
-    health.size = sizeof(health);
-    int code;
-    bool failed;
-    {
-      FailNew fail(n);
-      code = netmeter_read_host(meter_, samples, &error);
-      if (code == NETMETER_OK) {
-        code = netmeter_read_health(meter_, &health, &error);
-      }
-      failed = fail.Failed();
-    }
-    EXPECT_EQ(code, failed ? NETMETER_RESOURCE_EXHAUSTED : NETMETER_OK) << n;
-    // The rows can be read, whatever they contain.
-    for (size_t i = 0; i < netmeter_samples_count(samples); ++i) {
-      EXPECT_GT(strlen(netmeter_samples_get(samples, i)->name), 0u);
-    }
-    netmeter_samples_free(samples);
-    if (!failed) {
-      EXPECT_GT(n, 2);
-      return;
-    }
-  }
 }
 
 // The bug: a code that gRPC does not have became 2.

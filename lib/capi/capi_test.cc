@@ -337,16 +337,4 @@ TEST(CapiTest, NullWithoutMemoryIsAnErrorToo) {
   }
 }
 
-TEST(CapiTest, EveryNumberHasAWord) {
-  EXPECT_STREQ(netmeter_kind_name(NETMETER_KIND_SERVICE), "service");
-  EXPECT_STREQ(netmeter_kind_name(NETMETER_KIND_RETIRED), "retired");
-  EXPECT_STREQ(netmeter_transport_name(NETMETER_TRANSPORT_TCP), "tcp");
-  EXPECT_STREQ(netmeter_path_name(NETMETER_PATH_PROXY), "proxy");
-  for (const int number : {-1, 5, 1000}) {
-    EXPECT_STREQ(netmeter_kind_name(number), "unknown");
-    EXPECT_STREQ(netmeter_transport_name(number), "unknown");
-    EXPECT_STREQ(netmeter_path_name(number), "unknown");
-  }
-}
-
 }  // namespace

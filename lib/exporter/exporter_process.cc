@@ -136,10 +136,6 @@ std::unique_ptr<magma::orc8r::Service303::Stub> ExporterProcess::Stub() const {
 
 long ExporterProcess::MemoryKib() const { return KibOf("VmRSS:"); }
 
-rlim_t ExporterProcess::MappedKib() const {
-  return static_cast<rlim_t>(KibOf("VmSize:"));
-}
-
 long ExporterProcess::KibOf(const std::string& field) const {
   std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
   std::string word;

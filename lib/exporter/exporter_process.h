@@ -10,7 +10,6 @@
 #ifndef NETMETER_LIB_EXPORTER_EXPORTER_PROCESS_H_
 #define NETMETER_LIB_EXPORTER_EXPORTER_PROCESS_H_
 
-#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -53,8 +52,6 @@ class ExporterProcess {
 
   // Resident memory in KiB.
   long MemoryKib() const;
-  // All mapped memory in KiB, which RLIMIT_AS limits.
-  rlim_t MappedKib() const;
 
   // Sends SIGTERM. Returns the exit status, or -1 after 10 seconds.
   int Stop();

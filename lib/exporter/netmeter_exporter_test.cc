@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -123,14 +122,6 @@ TEST(Exporter, WrongUseIsOneLineAndExitStatus2) {
   }
 }
 
-TEST(Exporter, AWrongFamilyIsAnErrorThatNamesTheSets) {
-  EXPECT_EQ(
-      RunExporter("--families byte 2>&1").output,
-      "netmeter-exporter: --families: unknown family or set "
-      "'byte' (did you mean bytes?): the sets are default, netmeter, all, "
-      "bytes and kernsnoopd\n");
-}
-
 TEST(Exporter, RefusesAPublicAddressUnlessToldTo) {
   for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0"}) {
     for (const char* option : {"--listen ", "--service303 "}) {
@@ -165,23 +156,6 @@ TEST(Exporter, SaysInOneLineOnStderrWhereItServes) {
                          std::to_string(exporter.http_port()) +
                          "/metrics and magma.orc8r.Service303 at 127.0.0.1:" +
                          std::to_string(exporter.grpc_port()) + "\n"));
-  EXPECT_EQ(exporter.Stop(), 0);
-  EXPECT_EQ(RunExporter("--listen 127.0.0.1:0 --pin-dir "
-                        "/nonexistent 2>/dev/null & sleep 1; kill $!; wait")
-                .output,
-            "");
-}
-
-TEST(Exporter, SaysThatItWaitsAndServesMeanwhile) {
-  ExporterProcess exporter(kNoMeter);
-  ExpectServes(exporter);
-  const auto stub = exporter.Stub();
-  grpc::ClientContext context;
-  magma::orc8r::ServiceInfo info;
-  ASSERT_TRUE(stub->GetServiceInfo(&context, Void(), &info).ok());
-  EXPECT_EQ(info.name(), "kernsnoopd");
-  EXPECT_EQ(info.version(), "1.0.0");
-  EXPECT_THAT(info.status().meta().at("netmeter"), HasSubstr("/nonexistent"));
   EXPECT_EQ(exporter.Stop(), 0);
 }
 
@@ -229,9 +203,11 @@ TEST(Exporter, StopsForNobodyUnlessToldTo) {
 
 // It listened at 127.0.0.1:50084 for whoever came.
 TEST(Exporter, OpensNoService303UnlessToldTo) {
-  const Result said = RunExporter(
-      "--listen 127.0.0.1:0 --pin-dir /nonexistent 2>&1 & "
-      "sleep 1; kill $!; wait");
+  const std::string log = testing::TempDir() + "/no-service303.log";
+  const Result said =
+      RunExporter("--listen 127.0.0.1:0 --pin-dir /nonexistent 2>" + log +
+                  " & until grep -q serving " + log +
+                  "; do sleep 0.05; done; kill $!; wait; cat " + log);
   EXPECT_THAT(said.output, HasSubstr("serving http://127.0.0.1:"));
   EXPECT_THAT(said.output, Not(HasSubstr("Service303")));
 }
@@ -291,7 +267,6 @@ TEST(Exporter, PeersThatIdleMakeRoomWhereDescriptorsAreShort) {
     idle.push_back(ExporterProcess::Connect(
         exporter.grpc_port(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
   }
-  usleep(500000);
   int served = 0;
   for (int i = 0; i < 20; ++i) {
     served +=
@@ -332,98 +307,6 @@ constexpr useconds_t kPauseUs = 0;
 constexpr int kFewestConnections = 3000;
 constexpr double kStormMs = 3000;
 #endif
-
-// gRPC read all of it and queued its answers: others waited for 12 seconds.
-TEST(Exporter, PeersThatFloodGrpcKeepNobodyFromBeingServed) {
-  ExporterProcess exporter(kNoMeter);
-  const auto magmad = exporter.Stub();
-  MetricsContainer container;
-  ASSERT_TRUE(GetMetrics(magmad.get(), &container).ok());
-  const long before = exporter.MemoryKib();
-  const std::vector<std::string> kinds = {
-      Frame(4, 0, 0, ""),                            // SETTINGS
-      Frame(6, 0, 0, std::string(8, 'p')),           // PING
-      Frame(6, 1, 0, std::string(8, 'p')),           // PING's answer
-      Frame(8, 0, 0, std::string("\0\0\0\1", 4)),    // WINDOW_UPDATE
-      Frame(2, 0, 1, std::string("\0\0\0\0\1", 5)),  // PRIORITY
-      Frame(3, 0, 1, std::string("\0\0\0\x8", 4)),   // RST_STREAM
-      Frame(0x7f, 0, 0, "x"),                        // of no known type
-  };
-  std::atomic<bool> stop(false);
-  std::vector<std::thread> peers;
-  for (size_t i = 0; i < 2 * kinds.size(); ++i) {
-    peers.emplace_back([&, i] {
-      std::string frames;
-      while (frames.size() < 65536) frames += kinds[i / 2];
-      const bool reads = i % 2 == 1;
-      std::vector<char> buffer(65536);
-      while (!stop) {  // it may be sent away: again
-        const UniqueFd fd = ExporterProcess::Connect(
-            exporter.grpc_port(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        const timeval timeout = {0, 100000};
-        setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout,
-                   sizeof(timeout));
-        while (!stop) {
-          const ssize_t count =
-              send(fd.get(), frames.data(), frames.size(), MSG_NOSIGNAL);
-          if (count < 0 && errno != EAGAIN) break;
-          if (reads) {
-            recv(fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-          }
-        }
-      }
-    });
-  }
-  std::vector<std::chrono::steady_clock::duration> times;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (std::chrono::steady_clock::now() < end) {
-    const auto begin = std::chrono::steady_clock::now();
-    const grpc::Status status = GetMetrics(magmad.get(), &container);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    ExpectServes(exporter);
-    times.push_back(std::chrono::steady_clock::now() - begin);
-  }
-  stop = true;
-  for (std::thread& peer : peers) peer.join();
-  std::sort(times.begin(), times.end());
-  const auto ms = [](std::chrono::steady_clock::duration time) {
-    return std::chrono::duration<double, std::milli>(time).count();
-  };
-  printf(
-      "flood: 2 calls and a scrape: median %.0f ms, most %.0f ms; memory "
-      "%ld KiB, then %ld KiB\n",
-      ms(times[times.size() / 2]), ms(times.back()), before,
-      exporter.MemoryKib());
-  EXPECT_LT(ms(times.back()), 5000);
-  EXPECT_LT(exporter.MemoryKib(), before + kMostKib);
-  EXPECT_EQ(exporter.Stop(), 0);
-}
-
-// It did not end within 20 seconds when peers flooded gRPC with frames that it
-// has to answer, and took none of the answers.
-TEST(Exporter, EndsOnSigtermWhilePeersFloodGrpc) {
-  ExporterProcess exporter(kNoMeter);
-  ExpectServes(exporter);
-  std::atomic<bool> stop(false);
-  std::vector<std::thread> peers;
-  for (int i = 0; i < 4; ++i) {
-    peers.emplace_back([&] {
-      std::string frames;
-      for (int j = 0; j < 5000; ++j) frames += Frame(4, 0, 0, "");  // SETTINGS
-      const UniqueFd fd = ExporterProcess::Connect(
-          exporter.grpc_port(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-      const timeval timeout = {1, 0};
-      setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-      while (!stop &&
-             send(fd.get(), frames.data(), frames.size(), MSG_NOSIGNAL) > 0) {
-      }
-    });
-  }
-  std::this_thread::sleep_for(std::chrono::seconds(2));
-  EXPECT_EQ(exporter.Stop(), 0);
-  stop = true;
-  for (std::thread& peer : peers) peer.join();
-}
 
 // HTTP/2's preface, SETTINGS and a call of GetMetrics.
 std::string RawCall() {

@@ -176,16 +176,6 @@ TEST_F(ServerTest, AnswersAndCloses) {
   }
 }
 
-TEST_F(ServerTest, AnswersARequestThatComesByteByByte) {
-  Start();
-  const UniqueFd fd = Connect(http_);
-  for (const char c : std::string("GET /slow HTTP/1.0\r\nHost: x\r\n\r\n")) {
-    ASSERT_EQ(send(fd.get(), &c, 1, MSG_NOSIGNAL), 1);
-    usleep(1000);
-  }
-  EXPECT_THAT(ReadAll(fd), EndsWith("answer to /slow"));
-}
-
 // Each scrape had a connection of its own.
 TEST_F(ServerTest, AConnectionTakesOneRequestAfterTheOther) {
   Start();
@@ -223,11 +213,6 @@ TEST_F(ServerTest, IdleConnectionsMakeRoomForOthers) {
     for (const UniqueFd& fd : idle) open += IsOpen(fd);
     return open == options_.places[0];
   });
-}
-
-TEST_F(ServerTest, SendsALargeReplyToTheEnd) {
-  Start();
-  EXPECT_GT(Get("/large").size(), size_t{8 << 20});
 }
 
 // A body that nobody reads must not reset the connection before the reply.
@@ -285,37 +270,6 @@ TEST_F(ServerTest, WithoutMemoryOneRequestFailsAndTheOthersAreServed) {
   EXPECT_GT(refused, 0);
 }
 
-// Peers that scraped a full table without end kept the others waiting: each
-// request had an answer made for it, one after the other.
-TEST_F(ServerTest, RequestsThatCameMeanwhileShareAReply) {
-  constexpr int kPeers = 20;
-  std::atomic<bool> first_asked(false), all_sent(false);
-  SetPlaces(100);
-  const HttpPeer::Handler others = handler_;
-  handler_ = [&](const HttpRequest& request) {
-    if (request.path != "/first") return others(request);
-    first_asked = true;
-    while (!all_sent) usleep(1000);
-    HttpAnswer answer;
-    answer.reply.body = "first";
-    return answer;
-  };
-  Start();
-  const UniqueFd first = Connect(http_, "GET /first HTTP/1.0\r\n\r\n");
-  Await([&] { return first_asked.load(); });
-  std::vector<UniqueFd> peers;
-  for (int i = 0; i < kPeers; ++i) {
-    peers.push_back(Connect(http_, "GET /large HTTP/1.0\r\n\r\n"));
-  }
-  usleep(50000);
-  all_sent = true;
-  EXPECT_THAT(ReadAll(first), EndsWith("\r\n\r\nfirst"));
-  for (const UniqueFd& peer : peers) {
-    EXPECT_GT(ReadAll(peer).size(), size_t{8 << 20});
-  }
-  EXPECT_LE(made_, 2);
-}
-
 TEST_F(ServerTest, SilentPeersMakeRoomForOthers) {
   Start();
   std::vector<UniqueFd> silent;
@@ -349,34 +303,6 @@ TEST_F(ServerTest, PeersThatTakeNothingMakeRoomForOthers) {
   int whole = 0;
   for (const UniqueFd& fd : greedy) whole += ReadAll(fd).size() > (8 << 20);
   EXPECT_LE(whole, 2);
-}
-
-// The oldest reply went: that of a peer that was taking it, as those that took
-// nothing were younger.
-TEST_F(ServerTest, PeersThatTakeNothingCutNobodysReplyOff) {
-  SetPlaces(100);
-  Start();
-  std::atomic<bool> stop(false);
-  std::thread peers([&] {
-    std::vector<UniqueFd> silent;
-    for (int i = 0; i < 500 && !stop; ++i) {
-      silent.push_back(Connect(http_, "GET /large HTTP/1.0\r\n\r\n"));
-      usleep(5000);
-    }
-  });
-  for (int i = 0; i < 20; ++i) {
-    const UniqueFd fd = Connect(http_, "GET /large HTTP/1.0\r\n\r\n");
-    size_t size = 0;
-    std::vector<char> buffer(1 << 20);
-    ssize_t count;
-    while ((count = recv(fd.get(), buffer.data(), buffer.size(), 0)) > 0) {
-      size += static_cast<size_t>(count);
-      usleep(2000);
-    }
-    EXPECT_GT(size, size_t{8 << 20}) << i;
-  }
-  stop = true;
-  peers.join();
 }
 
 // On a busy machine, a reader of a large page may not run for a tenth of a second.
@@ -415,24 +341,6 @@ TEST_F(ServerTest, PeersHaveADeadline) {
   const UniqueFd fd = Connect(http_, "GET /large HTTP/1.0\r\n\r\n");
   usleep(500000);
   EXPECT_LT(ReadAll(fd).size(), size_t{8 << 20});
-}
-
-TEST_F(ServerTest, AnIdleConnectionHasADeadline) {
-  timeouts_.idle = std::chrono::milliseconds(200);
-  Start();
-  const UniqueFd idle = Connect(http_);
-  Ask(idle, "/x");
-  EXPECT_EQ(ReadAll(idle), "");
-}
-
-TEST_F(ServerTest, TheNextRequestOfAConnectionHasADeadlineOfItsOwn) {
-  timeouts_.request = std::chrono::milliseconds(200);
-  timeouts_.idle = std::chrono::milliseconds(60000);
-  Start();
-  const UniqueFd slow = Connect(http_);
-  Ask(slow, "/x");
-  ASSERT_EQ(send(slow.get(), "GET", 3, MSG_NOSIGNAL), 3);
-  EXPECT_EQ(ReadAll(slow), "");
 }
 
 TEST_F(ServerTest, ClosesWhatIsNoHttp2WithoutAWord) {

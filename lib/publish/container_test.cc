@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -160,20 +159,6 @@ TEST(Container, RoundTripsAreAHistogram) {
   EXPECT_TRUE(std::isinf(histogram.bucket(9).upper_bound()));
 }
 
-TEST(Fold, KeepsTheLimitWhateverTheRoundTripsWere) {
-  std::vector<Sample> samples = LongSamples(3000, 'x');
-  for (size_t i = 0; i < samples.size(); ++i) {
-    samples[i].tcp.rtt_us = i % 3;
-    samples[i].tcp.rtt_buckets.fill(i % 2 == 0 ? 1 : uint64_t{1} << 50);
-  }
-  const size_t size =
-      ToContainer(FamiliesOfHost(Fold(samples, 4000000, false), Health()),
-                  kTime)
-          .size();
-  EXPECT_LE(size, 4000000u);
-  EXPECT_GE(size, 3500000u);
-}
-
 // The data that magmad sends each minute, for 38 series. Their dest_service is empty, as
 // kernsnoopd's was, so the rows are equal.
 TEST(Container, TheDefaultOfMagmaCostsLessThanKernsnoopd) {
@@ -223,13 +208,6 @@ TEST(Container, HasNoFieldThatTheSchemaDoesNotHave) {
   EXPECT_EQ(Parse(bytes).SerializeAsString(), bytes);
 }
 
-TEST(Container, HasNoTimestampWhereNoneIsWanted) {
-  const MetricsContainer container = Parse(ToContainer(FamiliesOfError(), 0));
-  ASSERT_EQ(container.family_size(), 1);
-  EXPECT_FALSE(container.family(0).metric(0).has_timestamp_ms());
-  EXPECT_EQ(container.family(0).metric(0).gauge().value(), 0);
-}
-
 TEST(Container, HasNoLabelThatMagmaAddsItself) {
   const std::set<std::string> taken = {"service", "networkID", "gatewayID",
                                        "scrape_target"};
@@ -247,44 +225,12 @@ TEST(Container, HasNoLabelThatMagmaAddsItself) {
   }
 }
 
-TEST(Container, MergesIntoWhatTheHostHas) {
-  MetricsContainer host;
-  host.set_gatewayid("gw");
-  host.add_family()->set_name("60");
-  ASSERT_TRUE(host.MergeFromString(ToContainer(FamiliesOfError(), 0)));
-  ASSERT_EQ(host.family_size(), 2);
-  EXPECT_EQ(host.gatewayid(), "gw");
-  EXPECT_EQ(host.family(0).name(), "60");
-  EXPECT_EQ(host.family(1).name(), "netmeter_up");
-}
-
 TEST(Container, StringsAreValidUtf8WhateverTheNamesAre) {
   const auto families =
       FamiliesOfService({MakeSample(Kind::kService, "a\xff\"\n", "\x80", 1)});
   const MetricsContainer container = Parse(ToContainer(families, 0));
   EXPECT_EQ(container.family(3).metric(0).label(0).value(), "a\\xff\"\\x0a");
   EXPECT_EQ(container.family(3).metric(0).label(1).value(), "\\x80");
-}
-
-TEST(Container, MetricBytesAreAllButTheHeads) {
-  const auto families =
-      FamiliesOfHost({MakeSample(Kind::kService, "mme", "x", 5)}, Health());
-  size_t heads = 0;
-  for (const Family& family : families) {
-    heads += std::string(family.name).size();
-    heads += 2 + 2 + 3;  // tags and lengths of name, type, family
-  }
-  const size_t size = ToContainer(families, kTime).size();
-  EXPECT_LE(size, MetricBytes(families, kTime) + heads + families.size());
-  EXPECT_GT(size + families.size() * 3, MetricBytes(families, kTime) + heads);
-  EXPECT_LT(heads, kReservedBytes / 8);
-}
-
-TEST(Fold, LeavesAloneWhatFits) {
-  const std::vector<Sample> samples =
-      Fold(LongSamples(1050, 'x'), 4000000, false);
-  ASSERT_EQ(samples.size(), 1050u);
-  for (const Sample& sample : samples) EXPECT_NE(sample.name, "overflow");
 }
 
 // Compares with the numbers in magma.h.
@@ -340,17 +286,6 @@ TEST(Fold, KeepsAFullTableBelowFourMebibytesAndItsSums) {
       EXPECT_EQ(Sum(container, family), 4096.0 * 4097 / 2) << family;
       EXPECT_EQ(Sum(Parse(unfolded), family), 4096.0 * 4097 / 2) << family;
     }
-  }
-}
-
-TEST(Fold, BoundsEverySizeOfTableAndOfReply) {
-  const std::vector<Sample> all = LongSamples(8000, 'x');
-  for (const size_t max_bytes : {size_t{0}, size_t{1} << 20, size_t{4194304}}) {
-    const size_t bound = std::max(max_bytes, kLeastMaxBytes);
-    EXPECT_LE(ToContainer(FamiliesOfHost(Fold(all, max_bytes, false), Health()),
-                          kTime)
-                  .size(),
-              bound);
   }
 }
 
@@ -488,16 +423,6 @@ TEST(Fold, GivesPendingBytesTheRoomThatIsLeft) {
     samples.back().registered = true;
     EXPECT_EQ(Fold(samples, 4000000, true).size(), samples.size() - 1);
   }
-}
-
-TEST(Fold, LeavesOutWhatRegisteredServicesPublish) {
-  std::vector<Sample> samples = {MakeSample(Kind::kService, "mme", "", 1),
-                                 MakeSample(Kind::kService, "state", "", 1)};
-  samples[0].registered = true;
-  EXPECT_EQ(Fold(samples, 4000000, false).size(), 2u);
-  const std::vector<Sample> left = Fold(samples, 4000000, true);
-  ASSERT_EQ(left.size(), 1u);
-  EXPECT_EQ(left[0].name, "state");
 }
 
 // If only a folded series of a service is registered, the service is left out by its

@@ -143,14 +143,6 @@ TEST(Families, OfAnErrorAreUpAlone) {
             "netmeter_up 0\n");
 }
 
-TEST(Families, ServicesSumBothPathsAndAllTransports) {
-  const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
-  EXPECT_THAT(text, HasSubstr("magma_bytes_sent_total{service_name=\"mme\","
-                              "dest_service=\"streamer\"} 1200\n"));
-  EXPECT_THAT(text, HasSubstr("magma_bytes_received_total{service_name=\"mme\","
-                              "dest_service=\"streamer\"} 2400\n"));
-}
-
 TEST(Families, BinariesHaveTheDirectPathOnly) {
   const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
   EXPECT_THAT(text,
@@ -160,17 +152,6 @@ TEST(Families, BinariesHaveTheDirectPathOnly) {
       HasSubstr("linux_bytes_received_total{binary_name=\"curl\"} 1200\n"));
   EXPECT_THAT(text, Not(HasSubstr("binary_name=\"unattributed\"")));
   EXPECT_THAT(text, Not(HasSubstr("service_name=\"overflow\"")));
-}
-
-TEST(Families, WireHasEverySeriesInBothDirections) {
-  const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
-  EXPECT_THAT(text, HasSubstr("netmeter_proxy_bytes_total{kind=\"service\","
-                              "name=\"mme\",destination=\"streamer\","
-                              "transport=\"udp\",direction=\"tx\"} 1000\n"));
-  EXPECT_THAT(text,
-              HasSubstr("netmeter_wire_packets_total{kind=\"unattributed\","
-                        "name=\"unattributed\",destination=\"\","
-                        "transport=\"icmp\",direction=\"rx\"} 20\n"));
 }
 
 // The bug: the sum was meaningless, because traffic that a service sent through the proxy
@@ -296,16 +277,6 @@ TEST(Families, ConnectionsAreSummedOverPathsAndRoundTripsAreAHistogram) {
                               "netmeter_tcp_rtt_seconds_count{" +
                               labels + "} 3\n"));
   EXPECT_THAT(text, Not(HasSubstr("opened_total{kind=\"service\",name=\"x\"")));
-}
-
-TEST(Families, NeverHaveALabelCalledService) {
-  for (const auto& family : FamiliesOfHost(MixedSamples(), Health())) {
-    for (const Metric& metric : family.metrics) {
-      for (const Label& label : metric.labels) {
-        EXPECT_STRNE(label.name, "service");
-      }
-    }
-  }
 }
 
 // The bug: the start time of a load before the clock was set stayed 30 seconds after
@@ -445,21 +416,6 @@ TEST(Families, TextsNeedNoEscapingAndCountersAreCalledTotal) {
   }
 }
 
-TEST(Families, UnregisteredAreWhatNoServicePublishes) {
-  std::vector<Sample> samples = MixedSamples();
-  samples[0].registered = true;
-  samples[1].registered = true;
-  const size_t omitted = OmitRegistered(&samples);
-  ASSERT_EQ(samples.size(), 4u);
-  for (const Sample& sample : samples) EXPECT_NE(sample.name, "mme");
-  EXPECT_EQ(omitted, 1u);
-  EXPECT_THAT(Text(FamiliesOf(samples, Health(),
-                              OptionsOf(Scope::kUnregistered), omitted)),
-              HasSubstr("\nnetmeter_omitted_services 1\n"));
-  EXPECT_THAT(Text(FamiliesOf(samples, Health(), OptionsOf(Scope::kHost))),
-              Not(HasSubstr("netmeter_omitted_services")));
-}
-
 // A series is registered from the first packet of a socket that was opened after
 // Register(). The bug: if a service sent UDP before and TCP after it, only TCP was left
 // out, so magma_bytes_sent_total, a sum over both, decreased.
@@ -508,12 +464,6 @@ TEST(Families, WhatIsPendingIsLeftOutWithItsOwnerOnly) {
   EXPECT_EQ(OmitRegistered(&samples), 1u);
   ASSERT_EQ(samples.size(), 1u);
   EXPECT_EQ(samples[0].kind, Kind::kPending);
-}
-
-TEST(Families, OfNoMeterAreAnError) {
-  SampleBuffer buffer;
-  EXPECT_THAT(Names(Collect(nullptr, OptionsOf(Scope::kHost), &buffer)),
-              ElementsAre("netmeter_up"));
 }
 
 }  // namespace

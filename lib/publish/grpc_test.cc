@@ -12,7 +12,6 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -192,18 +191,6 @@ TEST(Service303, StopServiceCallsWhatTheHostGave) {
   server->Shutdown();
 }
 
-TEST_F(Service303Test, ServesBesideTheHostsOwnService) {
-  Start(nullptr);
-  auto host = MetricsController::NewStub(Channel());
-  for (int i = 0; i < 20; ++i) {
-    grpc::ClientContext context, other;
-    Void none;
-    MetricsContainer container;
-    EXPECT_TRUE(host->Collect(&context, container, &none).ok());
-    EXPECT_TRUE(stub_->GetMetrics(&other, Void(), &container).ok());
-  }
-}
-
 TEST(Service303, ServesBesideAnAsynchronousAndAGenericService) {
   MetricsController::AsyncService host;
   grpc::AsyncGenericService generic;
@@ -232,24 +219,6 @@ TEST(Service303, ServesBesideAnAsynchronousAndAGenericService) {
   }
 }
 
-TEST_F(Service303Test, AnswersManyAtOnce) {
-  Start(MeterWithoutLoader());
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([this] {
-      const auto stub = magma::orc8r::Service303::NewStub(Channel());
-      for (int j = 0; j < 50; ++j) {
-        grpc::ClientContext context, other;
-        MetricsContainer container;
-        EXPECT_TRUE(stub->GetMetrics(&context, Void(), &container).ok());
-        magma::orc8r::ServiceInfo info;
-        EXPECT_TRUE(stub->GetServiceInfo(&other, Void(), &info).ok());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
 class ChannelTagTest : public Service303Test {
  protected:
   // The address from which a new channel with this tag called.
@@ -269,11 +238,6 @@ class ChannelTagTest : public Service303Test {
 
   std::vector<std::shared_ptr<grpc::Channel>> channels_;
 };
-
-TEST_F(ChannelTagTest, ChannelsWorkWithoutALoadedMeter) {
-  Start(nullptr);
-  EXPECT_THAT(PeerOf("streamer"), HasSubstr("127.0.0.1"));
-}
 
 // gRPC lets channels with equal arguments share their connections.
 TEST_F(ChannelTagTest, ChannelsShareAConnectionOnlyIfTheirTagsAreEqual) {

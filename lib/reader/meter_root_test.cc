@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests the library on real maps, which the test makes itself. Needs root and bpf(2), but
 // neither loader nor programs.
-#include <bpf/bpf.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>
-#include <linux/bpf.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -22,7 +17,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,8 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "lib/base/unique_fd.h"
-#include "lib/loader/system.h"
 #include "lib/reader/shared_maps.h"
 #include "lib/testing/failing_new.h"
 #include "lib/testing/fake_meter.h"
@@ -178,16 +170,6 @@ TEST_F(MeterRootTest, ReadsFrozenMaps) {
   EXPECT_EQ(health->version, "1.2.3");
   EXPECT_EQ(health->series, 1u);
   EXPECT_EQ(health->max_series, 64u);
-}
-
-TEST_F(MeterRootTest, SeesWhatIsCountedLater) {
-  const auto fake = MakeMeter();
-  ASSERT_EQ(fake->Pin(pin_dir_), "");
-  auto meter = Meter::Open(Options());
-  ASSERT_TRUE(meter.ok()) << meter.status();
-  ExpectSent(**meter, 300);
-  fake->cell(NM_SLOT_FIRST, 1)->tx_bytes += 50;
-  ExpectSent(**meter, 350);
 }
 
 TEST_F(MeterRootTest, KeepsWorkingInAForkedChild) {
@@ -381,33 +363,6 @@ TEST_F(MeterRootTest, ReopenIsSafeBesideOtherThreads) {
   ExpectSent(**meter, 300);
 }
 
-TEST_F(MeterRootTest, AnotherAbiVersionIsRefused) {
-  const auto fake = MakeMeter();
-  fake->info()->abi_major = 2;
-  fake->info()->abi_minor = 0;
-  ASSERT_EQ(fake->Pin(pin_dir_), "");
-  const absl::Status status = Meter::Open(Options()).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("ABI 2.0"));
-}
-
-// The bug: readers took the pins of a loader before ABI 1.0 for a meter without
-// connections.
-TEST_F(MeterRootTest, AMeterWithoutTheMapOfConnectionsIsRefused) {
-  const auto fake = MakeMeter();
-  fake->info()->tcp_size = 0;
-  ASSERT_EQ(fake->Pin(pin_dir_), "");
-  ASSERT_EQ(unlink((pin_dir_ + "/" + PinOf(kTcp)).c_str()), 0);
-  absl::Status status = Meter::Open(Options()).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("/info has no map `tcp` of ABI 1.0"));
-  // If the pin of our version was removed, there is no meter.
-  fake->info()->tcp_size = sizeof(nm_tcp);
-  status = Meter::Open(Options()).status();
-  EXPECT_TRUE(absl::IsNotFound(status)) << status;
-}
-
 TEST_F(MeterRootTest, MapsOfOtherSizesThanInfoSaysAreRefused) {
   FakeMeter::Options options;
   options.counters_entries = 64;  // half of the required number
@@ -516,24 +471,6 @@ TEST_F(MeterRootTest, ARelativePinDirIsThatOfTheLoader) {
   unlink(link.c_str());
 }
 
-TEST_F(MeterRootTest, DescriptorsAreTakenFromTheSocketWherePinsAreRefused) {
-  const auto fake = MakeMeter();
-  ASSERT_EQ(fake->Freeze(), "");
-  ASSERT_EQ(fake->Pin(pin_dir_), "");
-  ASSERT_EQ(chmod(pin_dir_.c_str(), 0700), 0);
-  std::thread server = Serve(*fake, 1);
-  EXPECT_EQ(AsNobody(kNobody, [this] { return ReadSent(); }), "300");
-  server.join();
-}
-
-TEST_F(MeterRootTest, DescriptorsAreTakenFromTheSocketWhereNothingIsPinned) {
-  const auto fake = MakeMeter();
-  ASSERT_EQ(fake->Freeze(), "");
-  std::thread server = Serve(*fake, 1);
-  EXPECT_EQ(ReadSent(), "300");
-  server.join();
-}
-
 // The bug: the header promised that the library never throws, but std::bad_alloc left
 // every function.
 TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
@@ -592,73 +529,6 @@ TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
     }
     ExpectSent(*meter, 300);
   }
-  // A meter that is replaced while memory is short is found later.
-  for (const bool wait : {false, true}) {
-    const auto old_meter = MakeMeter();
-    ASSERT_EQ(old_meter->Pin(pin_dir_), "");
-    const auto meter = Meter::Open(Options(wait));
-    ASSERT_TRUE(meter.ok()) << meter.status();
-    ExpectSent(**meter, 300);
-    const auto new_meter = MakeMeter();
-    ASSERT_EQ(new_meter->Pin(pin_dir_), "");
-    old_meter->info()->closed = 1;
-    {
-      FailNew fail(3, true);
-      EXPECT_FALSE((*meter)->ReadHost().ok());
-      EXPECT_TRUE(fail.Failed());
-    }
-    sleep(1);  // the interval between tries
-    ExpectSent(**meter, 300);
-  }
-}
-
-// A registration that no program answers. On a host with a meter of the whole host, that
-// meter's program would answer in any cgroup. So a program of this test runs before it
-// and changes the level of the calls.
-TEST_F(MeterRootTest, RegisterFailsOnMapsWithoutPrograms) {
-  const auto fake = MakeMeter();
-  ASSERT_EQ(fake->Pin(pin_dir_), "");
-  const absl::StatusOr<std::string> root = FindCgroupRoot();
-  ASSERT_TRUE(root.ok()) << root.status();
-  const std::string cgroup =
-      *root + "/netmeter-meter-test-" + std::to_string(getpid());
-  ASSERT_EQ(mkdir(cgroup.c_str(), 0755), 0) << strerror(errno);
-  const UniqueFd directory(
-      open(cgroup.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const bpf_insn code[] = {
-      // ctx->level = NM_SOL + 1
-      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_2, 0, 0, NM_SOL + 1},
-      {BPF_STX | BPF_MEM | BPF_W, BPF_REG_1, BPF_REG_2,
-       offsetof(bpf_sockopt, level), 0},
-      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
-      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
-  };
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
-  options.expected_attach_type = BPF_CGROUP_SETSOCKOPT;
-  const UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SOCKOPT, "nm_test",
-                                       "GPL", code, 4, &options));
-  ASSERT_TRUE(program.ok()) << strerror(errno);
-  {
-    const UniqueFd link(bpf_link_create(program.get(), directory.get(),
-                                        BPF_CGROUP_SETSOCKOPT, nullptr));
-    ASSERT_TRUE(link.ok()) << strerror(errno);
-    const pid_t child = fork();
-    if (child == 0) {
-      std::ofstream(cgroup + "/cgroup.procs") << getpid();
-      MeterOptions mine = Options();
-      mine.service = "mme";
-      const absl::Status status = Meter::Open(mine).status();
-      const bool clear =
-          absl::IsNotFound(status) &&
-          std::string(status.message()).find("cgroup") != std::string::npos;
-      if (!clear) fprintf(stderr, "%s\n", status.ToString().c_str());
-      _exit(clear ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
-  EXPECT_EQ(rmdir(cgroup.c_str()), 0) << strerror(errno);
 }
 
 }  // namespace

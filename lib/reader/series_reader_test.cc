@@ -5,13 +5,11 @@
 #include <gtest/gtest.h>
 #include <string.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <random>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include "lib/reader/series_buffers.h"
@@ -22,49 +20,7 @@ namespace internal {
 namespace {
 
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::SizeIs;
-
-auto FieldsOf(const Sample& sample) {
-  const TcpConnections& tcp = sample.tcp;
-  return std::make_tuple(
-      sample.kind, sample.name, sample.destination, sample.transport,
-      sample.path, sample.uplink, sample.registered, sample.tx_bytes,
-      sample.rx_bytes, sample.tx_packets, sample.rx_packets,
-      sample.tx_payload_bytes, sample.rx_payload_bytes,
-      sample.tx_retransmit_bytes, tcp.known, tcp.opened, tcp.accepted,
-      tcp.closed, tcp.failed, tcp.rtt_us, tcp.resets_sent, tcp.resets_received,
-      tcp.timeouts, tcp.retransmitted_segments,
-      std::vector<uint64_t>(tcp.rtt_buckets.begin(), tcp.rtt_buckets.end()));
-}
-
-auto FieldsOf(const netmeter_sample& row) {
-  EXPECT_EQ(row.size, sizeof(row));
-  EXPECT_EQ(row.name_length, strlen(row.name));
-  EXPECT_EQ(row.destination_length, strlen(row.destination));
-  EXPECT_EQ(row.uplink_length, strlen(row.uplink));
-  EXPECT_EQ(row.reserved[0] + row.reserved[1] + row.reserved_too[0] +
-                row.reserved_too[1] + row.reserved_too[2] + row.reserved_too[3],
-            0);
-  return std::make_tuple(
-      static_cast<Kind>(row.kind), std::string(row.name),
-      std::string(row.destination), static_cast<Transport>(row.transport),
-      static_cast<Path>(row.path), std::string(row.uplink), row.registered != 0,
-      row.tx_bytes, row.rx_bytes, row.tx_packets, row.rx_packets,
-      row.tx_payload_bytes, row.rx_payload_bytes, row.tx_retransmit_bytes,
-      row.tcp_known != 0, row.tcp_opened, row.tcp_accepted, row.tcp_closed,
-      row.tcp_failed, row.tcp_rtt_us, row.tcp_resets_sent,
-      row.tcp_resets_received, row.tcp_timeouts, row.tcp_retransmitted_segments,
-      std::vector<uint64_t>(std::begin(row.tcp_rtt_buckets),
-                            std::end(row.tcp_rtt_buckets)));
-}
-
-template <typename Out>
-auto FieldsOfAll(const std::vector<Out>& all) {
-  std::vector<decltype(FieldsOf(all[0]))> fields;
-  for (const Out& one : all) fields.push_back(FieldsOf(one));
-  return fields;
-}
 
 TEST(SeriesReader, OfAnEmptyMeterHasNoSeries) {
   Buffers buffers(2, 64, 8);
@@ -176,29 +132,6 @@ TEST(SeriesReader, ReadsReservedSeriesWithoutAnySlotTaken) {
   EXPECT_EQ(samples[0].name, "unattributed");
   EXPECT_EQ(samples[1].kind, Kind::kOverflow);
   EXPECT_EQ(samples[1].path, Path::kProxy);
-}
-
-TEST(SeriesReader, LooksAgainAtSlotsThatWereNotInUse) {
-  Buffers buffers(2, 64, 8);
-  buffers.SetName(3, "mme");
-  buffers.stats().slots_allocated = 3;
-  SeriesReader reader(buffers.view());
-  EXPECT_THAT(reader.ReadAll(), IsEmpty());
-  buffers.SetHead(22, 1, 3, 0);
-  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
-  buffers.SetHead(21, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
-  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
-  EXPECT_THAT(reader.ReadService("mme"), SizeIs(2));
-}
-
-TEST(SeriesReader, SeesNoSlotThatIsNotHandedOut) {
-  Buffers buffers(1, 64, 8);
-  buffers.SetName(3, "mme");
-  buffers.SetHead(21, 0, 3, 0);
-  SeriesReader reader(buffers.view());
-  EXPECT_THAT(reader.ReadAll(), IsEmpty());
-  buffers.stats().slots_allocated = 1;
-  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
 }
 
 TEST(SeriesReader, SumsTwoSlotsOfOneKey) {
@@ -320,14 +253,6 @@ TEST(SeriesReader, AllocatesNothingForAnEmptyPendingSeries) {
   reader.ReadAll(&samples);
   EXPECT_FALSE(fail.Failed());
   EXPECT_THAT(samples, SizeIs(1));
-}
-
-TEST(SeriesReader, SkipsRetiredSeriesOfAKindThatThereIsNot) {
-  Buffers buffers(1, 64, 8);
-  buffers.stats().slots_allocated = 1;
-  buffers.SetHead(21, 0, NM_NAME_UNATTRIBUTED, 99, NM_KIND_RETIRED);
-  SeriesReader reader(buffers.view());
-  EXPECT_THAT(reader.ReadAll(), IsEmpty());
 }
 
 // The memory does not belong to a meter: the number of a real one is odd only while a
@@ -492,33 +417,6 @@ TEST(SeriesReader, SurvivesGarbage) {
   }
 }
 
-// A binary has pending bytes, too, and may have the name of a service.
-TEST(SeriesReader, PendingBytesOfABinaryAreNoServices) {
-  Buffers buffers(1, 64, 8);
-  for (const uint32_t id : {3u, 4u, 5u}) {
-    buffers.SetName(id, id == 5 ? "both" : "curl");
-    buffers.name(id).kind = id == 4 ? NM_KIND_SERVICE : NM_KIND_BINARY;
-  }
-  buffers.stats().slots_allocated = 3;
-  buffers.SetHead(21, 0, 3, 0, NM_KIND_PENDING);
-  buffers.SetHead(22, 0, 5, 0, NM_KIND_PENDING);
-  for (const uint32_t slot : {21u, 22u, 23u}) {
-    buffers.Add(slot, 0, offsetof(nm_cell, tx_packets), 1);
-  }
-  SeriesReader reader(buffers.view());
-  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
-  std::vector<Sample> samples;
-  reader.ReadService("curl", &samples);
-  EXPECT_THAT(samples, SizeIs(0));
-  // The service's own pending bytes come later.
-  buffers.SetHead(23, 0, 4, 0, NM_KIND_PENDING);
-  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
-  reader.ReadService("curl", &samples);
-  EXPECT_THAT(samples, SizeIs(1));
-  reader.ReadService("both", &samples);
-  EXPECT_THAT(samples, SizeIs(0));
-}
-
 // The bug: pending bytes of another user's program with the name of a service were
 // published as the service's. They disappeared if registered services were left out.
 TEST(SeriesReader, PendingBytesAreThoseOfTheirOwner) {
@@ -617,97 +515,6 @@ TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
 
   reader.ReadService("unknown", &samples);
   EXPECT_THAT(samples, IsEmpty());
-}
-
-// Each kind of series is tested. Each row takes another series at the next read.
-TEST(SeriesReader, RowsAreTheSamples) {
-  constexpr uint8_t kServiceId = 3, kBinaryId = 4, kLongId = 5, kUplinkId = 6;
-  constexpr uint8_t kProxyByUplink = NM_PATH_PROXY | 1 << NM_UPLINK_SHIFT;
-  const struct {
-    const char* what;
-    nm_u16 service;
-    nm_u16 destination;
-    uint8_t kind;
-    uint8_t transport;
-    uint8_t path;
-    uint8_t flags;
-    bool is_empty;
-  } kCases[] = {
-      {"service", kServiceId, kLongId, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
-       NM_PATH_DIRECT, NM_FLAG_REGISTERED, false},
-      {"second slot of its key", kServiceId, kLongId, NM_KIND_SERVICE,
-       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
-      {"no connections", kServiceId, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP,
-       kProxyByUplink, 0, false},
-      {"pending of the service", kServiceId, 0, NM_KIND_PENDING,
-       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
-      {"its twin", kBinaryId, 0, NM_KIND_PENDING, NM_TRANSPORT_TCP,
-       NM_PATH_DIRECT, 0, false},
-      {"pending, empty", kLongId, 0, NM_KIND_PENDING, NM_TRANSPORT_TCP,
-       NM_PATH_DIRECT, 0, true},
-      {"binary", kBinaryId, kUplinkId, NM_KIND_BINARY, NM_TRANSPORT_TCP,
-       kProxyByUplink, 0, false},
-      {"unit", kLongId, 0, NM_KIND_UNIT, NM_TRANSPORT_SCTP, NM_PATH_DIRECT, 0,
-       false},
-      {"container", kLongId, kLongId, NM_KIND_CONTAINER, NM_TRANSPORT_ICMP,
-       NM_PATH_DIRECT, 0, false},
-      {"retired", NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE, NM_KIND_RETIRED,
-       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
-      {"no counters", kUplinkId, 0, NM_KIND_BINARY, NM_TRANSPORT_OTHER,
-       NM_PATH_DIRECT, 0, true},
-  };
-  SampleRows rows;
-  std::vector<Sample> samples;
-  for (const nm_u64 features : {nm_u64{NM_FEATURE_SOCKET_TABLE}, nm_u64{0}}) {
-    Buffers buffers(2, 64, 8);
-    buffers.info().features = features;
-    buffers.SetName(kServiceId, "mme");
-    buffers.name(kServiceId).kind = NM_KIND_SERVICE;
-    buffers.SetName(kBinaryId, "mme");
-    buffers.name(kBinaryId).kind = NM_KIND_BINARY;
-    buffers.SetName(kLongId, std::string(NM_NAME_BYTES, 'n'));
-    buffers.SetName(kUplinkId, "satellite");
-    buffers.info().uplinks[0] = kUplinkId;
-    SeriesReader reader(buffers.view());
-    nm_u64 number = 0;
-    uint32_t slot = NM_SLOT_FIRST;
-    for (const auto& one : kCases) {
-      SCOPED_TRACE(one.what);
-      buffers.SetHead(slot, 1, one.service, one.destination, one.kind,
-                      one.transport, one.path, one.flags);
-      for (size_t word = 1; !one.is_empty && word < Buffers::kWords; ++word) {
-        for (const uint32_t cpu : {0u, 1u}) {
-          buffers.Add(slot, cpu, word * sizeof(nm_u64), ++number);
-        }
-      }
-      for (size_t i = 0; i < sizeof(nm_tcp) / sizeof(nm_u64); ++i) {
-        reinterpret_cast<nm_u64*>(&buffers.tcp(slot))[i] = ++number;
-      }
-      ++buffers.stats().slots_allocated;
-      ++slot;
-      reader.ReadAll(&samples);
-      reader.ReadAll(&rows);
-      EXPECT_THAT(samples, Not(IsEmpty()));
-      EXPECT_EQ(FieldsOfAll(rows.rows), FieldsOfAll(samples));
-      for (const char* const service : {"mme", "satellite"}) {
-        reader.ReadService(service, &samples);
-        reader.ReadService(service, &rows);
-        EXPECT_EQ(FieldsOfAll(rows.rows), FieldsOfAll(samples));
-      }
-    }
-  }
-}
-
-TEST(SeriesReader, WrapsInsteadOfFailingOnHugeCounters) {
-  Buffers buffers(2, 64, 8);
-  buffers.SetName(3, "mme");
-  buffers.stats().slots_allocated = 1;
-  for (uint32_t cpu = 0; cpu < 2; ++cpu) {
-    buffers.SetHead(21, cpu, 3, 0);
-    buffers.Add(21, cpu, offsetof(nm_cell, tx_bytes), ~nm_u64{0});
-  }
-  SeriesReader reader(buffers.view());
-  EXPECT_EQ(reader.ReadAll()[0].tx_bytes, ~nm_u64{0} - 1);
 }
 
 TEST(SeriesReader, ReadsHealth) {

@@ -15,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -182,22 +181,6 @@ class ServedReaderRootTest : public SharedMapsRootTest {
   int steps_[2] = {-1, -1};
   pid_t reader_ = -1;
 };
-
-// The bug: a server with too many unread answers closes the connection, and the reader
-// took this for a server without a meter. If the reader was looking for the larger tables
-// just then, it reported an unload for good.
-TEST_F(ServedReaderRootTest, AServerWithoutAnAnswerHasUnloadedNothing) {
-  FakeMeter old((FakeMeter::Options())), grown((FakeMeter::Options()));
-  ASSERT_EQ(grown.Pin(pin_dir_), "");
-  ASSERT_EQ(chmod(pin_dir_.c_str(), 0700), 0);
-  Listen(pin_dir_);
-  StartReader(pin_dir_, &old,
-              {absl::StatusCode::kUnavailable, absl::StatusCode::kOk});
-  Answer(&old);
-  Answer(nullptr);
-  Answer(&grown);
-  AwaitReader();
-}
 
 // The bug: if the first try got no answer, and the next one found nothing pinned, reads
 // continued to try. They followed a later load without an error, with counters from 0.

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <nghttp2/nghttp2.h>
 
-#include <random>
 #include <string>
 
 namespace netmeter {
@@ -146,24 +145,6 @@ TEST(WireNameTest, EachByteIsDecodedAsByNghttp2) {
     }
     EXPECT_EQ(whole.substr(0, 2), text) << byte;
   }
-}
-
-TEST(WireNameTest, AnyBytesAreDecodedOrRefusedAsByNghttp2) {
-  std::mt19937 random(1);
-  size_t decoded = 0;
-  for (int i = 0; i < 200000; i++) {
-    std::string code(1 + random() % 8, 0);
-    for (char& byte : code) byte = static_cast<char>(random());
-    // Valid texts end in ones, which random bytes rarely do.
-    if (i % 2 == 0)
-      code.back() = static_cast<char>(code.back() | 0x7f >> i / 2 % 8);
-    std::string ours = "unchanged", theirs = "unchanged";
-    ASSERT_EQ(DecodeHuffman(code, &ours), DecodeWithNghttp2(code, &theirs))
-        << i;
-    ASSERT_EQ(ours, theirs) << i;
-    if (ours != "unchanged") decoded++;
-  }
-  EXPECT_GT(decoded, 1000u);
 }
 
 }  // namespace
