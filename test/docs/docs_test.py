@@ -216,9 +216,6 @@ class DocsTest(unittest.TestCase):
         self.assertIn("| **libnetmeter** |", found.group(1))
         self.assertIn(found.group(1), read("docs/performance.md"))
 
-    def test_readme_comes_to_its_tests_within_two_screens(self):
-        self.assertLessEqual(read("README.md").partition("\n## Two commands\n")[0].count("\n"), 100)
-
     def test_no_document_installs_all_packages_at_once(self):
         # ./*.deb put headers and a static library on a gateway.
         for document in documents():
@@ -311,8 +308,6 @@ class DocsTest(unittest.TestCase):
     def test_help_of_load_has_every_key_with_its_default(self):
         ((_, rest),) = marked("yaml keys")
         said = keys_of_the_loader()
-        seeds = re.findall(r"^(\w+):", read("test/fuzz/corpus/config/all.yml"), re.M)
-        self.assertEqual(sorted(seeds), sorted(said))
         for row in marked_rows(rest):
             key, default = code(row[0])[0], row[1].strip("`").replace('"', "")
             if key in RULE_KEYS:
@@ -373,16 +368,6 @@ class DocsTest(unittest.TestCase):
         rows = table_after_heading(read("bpf/README.md"), "Maps")
         self.assertEqual([code(row[0])[0] for row in rows], sorted_like(known, rows))
         self.assertEqual(len(rows), len(known))
-
-    def test_counts_of_the_kernel_part_are_right(self):
-        words = {"ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
-                 "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "twenty-one": 21, "twenty-two": 22,
-                 "twenty-three": 23, "twenty-four": 24, "twenty-five": 25, "twenty-six": 26, "twenty-seven": 27,
-                 "thirty-three": 33}
-        text = read("bpf/README.md")
-        programs, maps = re.search(r"One BPF object of (\w+) programs and ([\w-]+) maps", text).groups()
-        self.assertEqual(words[programs], len(table_after_heading(text, "Programs")))
-        self.assertEqual(words[maps], len(table_after_heading(text, "Maps")))
 
     def test_programs_and_maps_that_documents_name_exist(self):
         source = "".join(read(name) for name in tree() if name.startswith(("bpf/", "include/")) and name.endswith((".h", ".c")))

@@ -1,9 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
-# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc, config, sock_diag,
-# interfaces, series, descriptors, http_request or grpc_peer; all if none
-# is given.
+# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc, series or
+# http_request; all if none is given.
 #
 #   --runs N      executions of each (the default takes a few seconds)
 #   --seconds N   seconds for each, in place of --runs
@@ -11,23 +10,21 @@
 #                 equal; 0: another one each time)
 #   --keep DIR    compile there, and keep the findings
 #
-# The seeds in corpus/ are from real clients (record_client.py). A finding is printed,
-# and its input kept. The last line is "N passed, N failed", one per target; exits with
-# 0 if none failed. Two targets run at a time.
+# The seeds in corpus/ are the first bytes of real clients. A finding is printed, and its
+# input kept. The last line is "N passed, N failed", one per target; exits with 0 if
+# none failed. Two targets run at a time.
 #
 # --runs 10000000, which a parser of foreign bytes should see, works for any target. A
 # busy core of a small machine does, in a second:
 #
-#   wire_name 28000, sock_diag 18000, interfaces 16000        10 minutes for 10 million
+#   wire_name 28000                                           10 minutes for 10 million
 #   http_request 12000, http 11000                            15 minutes
-#   command_line 6000, h2 5700, tls 5600, series 5000,
-#   config 4700                                               half an hour
-#   grpc_peer 4000, grpc 3700,
-#   descriptors 3000                                          one hour
+#   command_line 6000, h2 5700, tls 5600, series 5000         half an hour
+#   grpc 3700                                                 one hour
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 cd "$root" || exit 1
-usage() { sed -n '3,26s/^# \{0,1\}//p' test/fuzz/run.sh; }
+usage() { sed -n '3,23s/^# \{0,1\}//p' test/fuzz/run.sh; }
 
 # TARGET: its sources, libraries, default executions, longest input
 declare -A sources=(
@@ -37,33 +34,19 @@ declare -A sources=(
   [command_line]=lib/loader/process_identity.cc
   [wire_name]=lib/reader/wire_name.cc
   [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_session.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
-  [config]='lib/loader/config.cc lib/base/yaml.cc lib/base/users.cc lib/base/users.cc lib/netlink/uplink_names.cc lib/base/status_util.cc lib/base/text.cc'
-  [sock_diag]='lib/netlink/diag_message.cc lib/netlink/number_fields.cc'
-  [interfaces]='lib/netlink/interfaces.cc lib/netlink/diag_message.cc lib/base/status_util.cc'
   [series]='lib/reader/series_reader.cc lib/reader/wire_name.cc lib/reader/words.cc'
-  [descriptors]='lib/reader/shared_maps.cc lib/base/text.cc lib/reader/pins.cc lib/base/status_util.cc lib/base/path.cc lib/base/users.cc'
   [http_request]=lib/exporter/http_peer.cc
-  [grpc_peer]='lib/exporter/server.cc lib/exporter/grpc_peer.cc lib/exporter/listen_address.cc lib/exporter/grpc_session.cc lib/exporter/grpc_session.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc lib/base/status_util.cc'
 )
 declare -A libraries=(
   [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]='' [http]=''
   [command_line]='-labsl_strings -labsl_throw_delegate'
   [wire_name]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [grpc]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
-  [config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
-  [sock_diag]='-labsl_strings -labsl_throw_delegate'
-  [interfaces]='-labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
   [series]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
-  [descriptors]='-labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
   [http_request]='-labsl_strings -labsl_throw_delegate'
-  [grpc_peer]='-lnghttp2 -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate -pthread'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000 [interfaces]=100000 [series]=3000 [descriptors]=3000 [http_request]=100000 [grpc_peer]=10000)
-declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096 [interfaces]=4096 [series]=2048 [descriptors]=32 [http_request]=512 [grpc_peer]=2048)
-
-# Another thread allocates and frees there, so most executions look as if they leaked.
-# To check each of them takes a third of the time. A leak is found at the end.
-declare -A more_options=([grpc_peer]='-detect_leaks=0')
+declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [series]=3000 [http_request]=100000)
+declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [series]=2048 [http_request]=512)
 
 runs='' seconds='' seed=1 keep='' targets=()
 while [ $# -gt 0 ]; do
@@ -83,7 +66,7 @@ while [ $# -gt 0 ]; do
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config sock_diag interfaces series descriptors http_request grpc_peer)
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc series http_request)
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1
@@ -127,7 +110,6 @@ fuzz() {
   # default of 256 MiB costs half of the time.
   if ASAN_OPTIONS=strict_string_checks=1:quarantine_size_mb=8 UBSAN_OPTIONS=print_stacktrace=1 \
     "$work/fuzz_$target" "$limit" "-seed=$seed" "-max_len=${longest[$target]}" -timeout=10 \
-    ${more_options[$target]+"${more_options[$target]}"} \
     -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 -reload=0 "-artifact_prefix=$work/$target-" \
     "$work/$target" "test/fuzz/corpus/$target" > "$log" 2>&1 < /dev/null; then
     done_runs=$(stat_of number_of_executed_units "$log")
