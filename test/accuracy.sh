@@ -5,9 +5,6 @@
 #   --kernels LIST   host (default); all: host 5.10 6.1 6.12 7.2; or some of those in
 #                    matrix.sh, of which some, such as 6.1-rt, run fewer tests
 #   --filter GLOB    only these tests (as --gtest_filter)
-#   --go             also a stock server and stock clients of a current Go, over TCP
-#                    and MPTCP (test/names/mptcp_test.py); gets Go from PyPI once,
-#                    75 MB
 #   --json FILE      all rows with all of their names (test/accuracy/report.py has the
 #                    format)
 #
@@ -25,14 +22,13 @@
 # none is wrong, every test passed, and there were at least 60 rows for each kernel (at
 # least 1 with --filter, or if fewer tests run).
 set -euo pipefail
-usage() { sed -n '3,26s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,23s/^# \{0,1\}//p' "$0"; }
 die() { echo "accuracy.sh: $*" >&2; exit 2; }
 
-kernels=host filter='-Stress.*:Verifier.*' json='' minimum=60 go=''
+kernels=host filter='-Stress.*:Verifier.*' json='' minimum=60
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --go) go=1; shift; continue ;;
     --kernels=* | --filter=* | --json=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     --kernels | --filter | --json) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
@@ -50,14 +46,13 @@ if [ -n "$json" ] && [ ! -w "$(dirname "$json")" ]; then die "cannot write $json
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
-if [ -n "$go" ]; then targets=(//test/names:mptcp_test); else targets=(); fi
-targets+=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter)
+targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter)
 packages='build'
 if [ "$kernels" != host ]; then
   targets+=(//test/program:stress_test //test/program:verifier_test
     //lib/loader:netmeter-loader-static //lib/tools:netmeter-static)
 fi
-if [ "$kernels" != host ] || [ -n "$go" ]; then packages='test'; fi
+if [ "$kernels" != host ]; then packages='test'; fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 test/install_packages.sh "$packages"
@@ -75,8 +70,4 @@ if [ $status != 0 ]; then
   echo "logs: $out/lanes"
 fi
 cat "$out/table"
-if [ -n "$go" ]; then
-  echo "Go:"
-  (cd "$bin/test/names/mptcp_test.runfiles/libnetmeter" && MPTCP_TEST_GO=1 ../../mptcp_test) || status=1
-fi
 exit $status

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Real clients name their destinations: gRPC in C++, Python and Go and curl on
-the way to a real nghttpx, by :authority; openssl, Python, Go and a curl with
+the way to a real nghttpx, by :authority; openssl, Go and a curl with
 Chrome's post-quantum BoringSSL over TLS, by SNI. A relay in front of each server counts what every channel carried, and a
 sniffer its packets: the meter has to say the same, under the right names.
 
@@ -22,8 +22,8 @@ import clients
 import lab
 import network
 
-REFUSED_PORT, SINK_PORT, GREETING_PORT = 8444, 8445, 8446
-TLS_PORT, PIECES_PORT, TLS_REFUSED_PORT = 443, 7443, 9443
+SINK_PORT, GREETING_PORT = 8445, 8446
+TLS_PORT = 443
 NGHTTPX, GRPC, TLS = ("127.0.0.1", 18443), ("127.0.0.1", 50051), ("127.0.0.1", 10443)
 
 # The first with wheels for Python 3.11, and the newest.
@@ -39,15 +39,12 @@ PROGRAMS = (
     "curl-h2",
     "curl-local",
     "curl-unknown",
-    "curl-http1",
     "openssl-sni",
     "openssl-without",
-    "openssl-pieces",
-    "go-pieces",
 )
 CONFIG = {
     "services": list(PROGRAMS),
-    "proxy_ports": [lab.PROXY_PORT, REFUSED_PORT, SINK_PORT, GREETING_PORT],
+    "proxy_ports": [lab.PROXY_PORT, SINK_PORT, GREETING_PORT],
     "destination_suffixes": [".local", "-cloud.example"],
 }
 
@@ -62,22 +59,6 @@ for argument in sys.argv[2:]:
         for _ in range(2):
             assert call(request, timeout=20) == request
 print(grpc.__version__)
-"""
-
-PYTHON_TLS = """import socket, ssl, sys
-context = ssl.create_default_context()
-context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-host, port = sys.argv[1].split(":")
-name, size = sys.argv[2].split("=")
-with socket.create_connection((host, int(port))) as sock:
-    with context.wrap_socket(sock, server_hostname=name) as tls:
-        request = b"x" * int(size) + b"\\n"
-        tls.sendall(request)
-        answer = b""
-        while len(answer) < len(request):
-            answer += tls.recv(65536)
-        assert answer == request
-        tls.unwrap()
 """
 
 PYTHON_CHROME = """import io, sys
@@ -134,19 +115,11 @@ class ClientsTest(unittest.TestCase):
         cls.start_servers()
         cls.rows = []
         cls.addClassCleanup(cls.print_rows)
-        for service in (*GRPCIO, "pytls"):
-            source = PYTHON_TLS if service == "pytls" else PYTHON_GRPC
-            lab.make_package(cls.directory, service, source)
+        for service in GRPCIO:
+            lab.make_package(cls.directory, service, PYTHON_GRPC)
         for service in cls.CHROMES.values():
             lab.make_package(cls.directory, service, PYTHON_CHROME)
-        for service in (
-            "idle",
-            "refused",
-            "tlsrefused",
-            "unnamed",
-            "nottls",
-            "greeted",
-        ):
+        for service in ("idle", "unnamed", "greeted"):
             lab.make_package(cls.directory, service, PYTHON_RAW)
         cls.meter = lab.Meter("clients")
         cls.addClassCleanup(cls.meter.close)
@@ -194,11 +167,7 @@ class ClientsTest(unittest.TestCase):
         with in_cloud():
             tls = network.TlsEcho(network.listen(*TLS), certificate, key)
             listener = network.listen(lab.Cloud.THERE, TLS_PORT)
-            pieces = network.listen(lab.Cloud.THERE, PIECES_PORT)
-        # What is sent to it comes in segments of at most 200 bytes.
-        pieces.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 200)
         cls.direct = network.Relay(listener, TLS, in_cloud)
-        cls.pieces = network.Relay(pieces, TLS, in_cloud)
         cls.sniffers = {
             "proxy": network.Sniffer("lo"),
             "direct": network.Sniffer("gate"),
@@ -208,7 +177,6 @@ class ClientsTest(unittest.TestCase):
             cls.sink,
             cls.greeting,
             cls.direct,
-            cls.pieces,
             tls,
             *cls.sniffers.values(),
         ):
@@ -405,16 +373,12 @@ class ClientsTest(unittest.TestCase):
             arguments = self.curl(service, host, 5000, "--http2-prior-knowledge")
             self.run_client(arguments, self.proxy, "proxy", service, [name])
 
-    def test_http1_on_the_proxy_port_has_no_name(self):
-        arguments = self.curl("curl-http1", "streamer-cloud.example", 500, "--http1.1")
-        self.run_client(arguments, self.proxy, "proxy", "curl-http1", [""])
-
     # --- SNI -----------------------------------------------------------------------
 
-    def openssl(self, service, *options, port=TLS_PORT):
+    def openssl(self, service, *options):
         return [
             *(self.program(service, "openssl"), "s_client", "-quiet", *options),
-            *("-connect", "%s:%d" % (lab.Cloud.THERE, port)),
+            *("-connect", "%s:%d" % (lab.Cloud.THERE, TLS_PORT)),
         ]
 
     def test_openssl(self):
@@ -434,11 +398,6 @@ class ClientsTest(unittest.TestCase):
             )
             self.assertIn("x" * 3000, out)
 
-    def test_python_ssl(self):
-        target = "%s:%d" % (lab.Cloud.THERE, TLS_PORT)
-        arguments = self.python("pytls", target, "streamer-cloud.example=5000")
-        self.run_client(arguments, self.direct, "direct", "pytls", ["streamer"])
-
     def test_go_tls(self):
         target = "%s:%d" % (lab.Cloud.THERE, TLS_PORT)
         names = ["streamer-cloud.example=5000", "fluentd-cloud.example=60"]
@@ -446,24 +405,6 @@ class ClientsTest(unittest.TestCase):
         self.run_client(
             arguments, self.direct, "direct", "go-tls", ["streamer", "fluentd"]
         )
-
-    def test_hello_in_several_segments(self):
-        openssl = self.openssl(
-            "openssl-pieces", "-servername", "streamer-cloud.example", port=PIECES_PORT
-        )
-        self.run_client(
-            openssl,
-            *(self.pieces, "direct", "openssl-pieces", ["streamer"]),
-            input=b"x" * 3000 + b"\n",
-            status=None,
-        )
-        target = "%s:%d" % (lab.Cloud.THERE, PIECES_PORT)
-        client = [self.program("go-pieces", self.go), "tls", target]
-        client.append("fluentd-cloud.example=3000")
-        # Post-quantum, where Go has it: larger than a segment anyway.
-        os.environ["GODEBUG"] = "tlsmlkem=1"
-        self.addCleanup(os.environ.pop, "GODEBUG")
-        self.run_client(client, self.pieces, "direct", "go-pieces", ["fluentd"])
 
     # {MTU: service}
     CHROMES = {1500: "chrome", 1280: "chrome1280", 576: "chrome576"}
@@ -491,12 +432,6 @@ class ClientsTest(unittest.TestCase):
                 self.assertGreater(sum(hello), 1500)
                 self.assertGreaterEqual(len(hello), sum(hello) // (mtu - 52))
                 self.assertGreaterEqual(len(hello), 2)
-
-    def test_no_tls_on_a_tls_port_has_no_name(self):
-        target = "%s:%d" % (lab.Cloud.THERE, TLS_PORT)
-        arguments = self.python("nottls", target, "go")
-        text = b"GET / HTTP/1.1\r\nHost: streamer-cloud.example\r\n\r\n"
-        self.run_client(arguments, self.direct, "direct", "nottls", [""], input=text)
 
     # --- Connections that never say a name ------------------------------------------
 
@@ -526,36 +461,6 @@ class ClientsTest(unittest.TestCase):
             "its end",
         )
         return relay.connections[number]
-
-    def test_refused_connections_have_no_name_and_are_not_pending(self):
-        for service, target, path in (
-            ("refused", "127.0.0.1:%d" % REFUSED_PORT, "proxy"),
-            ("tlsrefused", "%s:%d" % (lab.Cloud.THERE, TLS_REFUSED_PORT), "direct"),
-        ):
-            client, result = self.raw(service, target, "stay")
-            self.assertNotEqual(result, 0)
-            # The socket is open still.
-            found = self.settled(service)
-            self.assertEqual(set(found), {("service", service, "", "tcp", path)})
-            (row,) = found.values()
-            seen = [row[counter] for counter in lab.COUNTERS]
-            self.rows.append(
-                (
-                    service,
-                    "(none)",
-                    path,
-                    0,
-                    row["tx_payload_bytes"],
-                    0,
-                    row["rx_payload_bytes"],
-                )
-                + (60, row["tx_bytes"], 40, row["rx_bytes"])
-                + ("good" if seen == [60, 40, 1, 1, 0, 0] else "WRONG",)
-            )
-            # SYN; RST
-            self.assertEqual(seen, [60, 40, 1, 1, 0, 0])
-            client.kill()
-            client.wait()
 
     def test_idle_connection_is_pending_until_its_end(self):
         first = len(self.sink.connections)

@@ -213,43 +213,5 @@ class HostTest(unittest.TestCase):
         self.assertEqual({key[2] for key in found}, {""})
         self.assertEqual({key[1] for key in found}, {"http", "python3", "curl"})
 
-    def curl(self, *names):
-        """One connection for each name, and a series of its own."""
-        command = ["curl", "-sSf", "--max-time", "20", "--http1.0"]
-        command += ["--resolve", "*:80:" + THERE]
-        for name in names:
-            url = "http://%s.example.org/debian/Packages" % name
-            command += ["-o", "/dev/null", url]
-        self.meter.run(command)
-
-        def settled():
-            found = self.meter.series()
-            return not any(key[0] == "pending" for key in found) and found
-
-        found = lab.wait_for(settled, "the end of all connections")
-        return {key[2].split(".")[0] for key in found if key[1] == "curl"}
-
-    def retire(self):
-        idle = ["retire", "--idle", "1", "--pin-dir", self.meter.pin_dir]
-        return lab.run(lab.LOADER, *idle).decode()
-
-    def test_what_is_retired_makes_room_for_new_destinations(self):
-        """A host runs curl for a year. After 64 hosts, further ones stayed without
-        a destination for as long as any series of curl was there."""
-        self.meter.load(None)
-        self.addCleanup(self.meter.unload)
-        hosts = ["host%d" % i for i in range(65)]
-        self.assertEqual(self.curl(*hosts), {*hosts[:64], ""})
-        self.retire()  # takes note
-        time.sleep(1.1)
-        self.curl(hosts[0])
-        # And that of kind pending.
-        self.assertIn("retired 65 series and 63 names", self.retire())
-        self.assertEqual(self.curl("new"), {hosts[0], "new"})
-        # Those that are there still count.
-        more = ["more%d" % i for i in range(63)]
-        self.assertEqual(self.curl(*more), {hosts[0], "new", *more[:62], ""})
-
-
 if __name__ == "__main__":
     lab.main(240)

