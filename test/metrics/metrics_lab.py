@@ -129,38 +129,6 @@ def get(address, path="/metrics", headers=None):
         return text
 
 
-class Relay:
-    """Between a client and `to`; keeps what each connection had in reply."""
-
-    def __init__(self, to):
-        self.to = to
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.server.getsockname()[1]
-        self.replies = []  # of each connection, bytes
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            near = self.server.accept()[0]
-            host, port = self.to.rsplit(":", 1)
-            far = socket.create_connection((host, int(port)))
-            replies = bytearray()
-            self.replies.append(replies)
-            for arguments in ((near, far, None), (far, near, replies)):
-                threading.Thread(target=self._carry, args=arguments, daemon=True).start()
-
-    @staticmethod
-    def _carry(source, to, kept):
-        with contextlib.suppress(OSError):
-            while True:
-                received = source.recv(65536)
-                if kept is not None:
-                    kept += received
-                if not received:
-                    to.shutdown(socket.SHUT_WR)
-                    return
-                to.sendall(received)
-
 
 def promtool(text):
     lab.run("promtool", "check", "metrics", input=text.encode())

@@ -4,7 +4,6 @@ API answers is what was sent, also over an upgrade of the loader."""
 
 import json
 import subprocess
-import time
 import unittest
 
 import lab
@@ -50,9 +49,7 @@ class PrometheusTest(unittest.TestCase):
         cls.addClassCleanup(m.end, sender)
         exporter = m.start_exporter(cls.meter.pin_dir, "--families", "all")
         cls.addClassCleanup(m.end, exporter)
-
-        cls.relay = m.Relay(m.HTTP)
-        m.start_prometheus(cls, {"service": GATEWAY, "exporter": cls.relay.address})
+        m.start_prometheus(cls, {"service": GATEWAY, "exporter": m.HTTP})
 
     @classmethod
     def load(cls, max_series):
@@ -79,25 +76,20 @@ class PrometheusTest(unittest.TestCase):
         self.assertIn('netmeter_bpf_runs_total{program="nm_egress"}', text)
         m.promtool(text)
 
-    def test_3_prometheus_takes_open_metrics_from_the_exporter(self):
-        accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-        text = m.get(m.HTTP, headers={"Accept": accept})
-        self.assertTrue(text.endswith("\n# EOF\n"))
-        self.assertIn("# TYPE magma_bytes_sent counter\n", text)
-
-    def test_4_rate_is_right_over_upgrades_of_the_loader(self):
+    def test_3_rate_is_right_over_upgrades_of_the_loader(self):
+        limit = 'netmeter_series_limit{job="exporter"}'
         for size in (128, 256, 512):
-            time.sleep(4)
             self.load(size)
-        time.sleep(4)
+            lab.wait_for(lambda: set(m.query(limit).values()) == {size - 21}, "a scrape of the larger tables", 60)
         series = 'netmeter_wire_bytes_total{job="exporter",kind="binary",transport="udp",direction="tx"}'
+        full = "count_over_time(%s[15s])" % series
+        lab.wait_for(lambda: min(m.query(full).values(), default=0) >= 14, "15 seconds of scrapes", 60)
         rates = m.query("rate(%s[15s])" % series)
         resets = m.query("resets(%s[30s])" % series)
         print("rate(), of %d bytes a second sent:" % WIRE_RATE, list(rates.values()))
         self.assertEqual(len(rates), 1)
         self.assertLess(abs(list(rates.values())[0] - WIRE_RATE), WIRE_RATE * 0.1)
         self.assertEqual(set(resets.values()), {0})
-        self.assertEqual(set(m.query('netmeter_series_limit{job="exporter"}').values()), {512 - 21})
         # Nothing else went back either, of any series.
         names = json.loads(m.get(m.PROMETHEUS, "/api/v1/label/__name__/values"))["data"]
         ours = ("magma_", "linux_", "netmeter_")
@@ -107,17 +99,6 @@ class PrometheusTest(unittest.TestCase):
             self.assertEqual(m.query('max(resets(%s{job="exporter"}[60s]))' % name), {(): 0}, name)
         self.assertEqual(m.query("min(min_over_time(up[60s]))"), {(): 1})
 
-
-    def test_5_scrapes_are_compressed_and_share_a_connection(self):
-        def shared():
-            return [r for r in self.relay.replies if r.count(b"\r\nContent-Encoding: gzip\r\n") >= 5]
-
-        reply = bytes(lab.wait_for(shared, "five scrapes on one connection")[0])
-        self.assertEqual(reply.count(b"HTTP/1.1 200 OK\r\n"), reply.count(b"\r\nContent-Encoding: gzip\r\n"))
-        plain = m.get(m.HTTP).encode()
-        size = int(reply.rsplit(b"\r\nContent-Length: ", 1)[1].split(b"\r\n")[0])
-        print("a scrape: %d bytes, %d by gzip" % (len(plain), size))
-        self.assertLess(size, len(plain) / 2)
 
 
 if __name__ == "__main__":

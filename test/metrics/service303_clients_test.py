@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Clients of gRPC in C++, Go and Python, old and new, against the exporter's
+"""Clients of gRPC in Go and Python, old and new, against the exporter's
 Service303, whose server is not gRPC's. Each calls all methods, one that is not
 there, GetMetrics with a compressed request, with one that is too long, with a
 deadline that has passed, and 40 times at once; and prints a line for each call.
@@ -29,8 +29,7 @@ class Service303ClientsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.directory = lab.temporary_directory(cls)
         script = os.path.abspath(os.path.join(HERE, "service303_client.py"))
-        cls.clients = {"grpc C++": [os.path.abspath(os.path.join(HERE, "service303_client"))]}
-        cls.clients["grpcio of Debian"] = [lab.PYTHON, script]
+        cls.clients = {"grpcio of Debian": [lab.PYTHON, script]}
         for version in GRPCIO:
             cls.clients["grpcio" + version] = [clients.make_venv("grpcio", version), script]
         go, version = clients.build_go_client(os.path.join(HERE, "service303_go_client"), cls.directory)
