@@ -187,75 +187,6 @@ class RealMeterTest(unittest.TestCase):
 
         self.lab.inside(inside)
 
-    def test_accepted_sockets_have_the_service_of_the_listener(self):
-        def inside():
-            with self.open(service="gateway") as meter, socket.socket() as listener:
-                netmeter.set_socket_service(listener, "portal")
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(("127.0.0.2", lab.PROXY_PORT))
-                listener.listen()
-                with socket.create_connection(("127.0.0.2", lab.PROXY_PORT)) as client:
-                    accepted = listener.accept()[0]
-                    accepted.sendall(bytes(4321))
-                    accepted.close()
-                    while client.recv(65536):
-                        pass
-                return sum(s.tx_payload_bytes for s in meter.read_service("portal"))
-
-        self.assertEqual(self.lab.inside(inside), 4321)
-
-    def test_children_count_under_the_name_of_their_parent(self):
-        def inside():
-            with self.open(service="forker") as meter:
-                lab.in_child(lambda: transfer("UP", 1000, "child"))
-                # The parent's meter works in the child, too.
-                return lab.in_child(lambda: busy(meter))
-
-        (sample,) = self.lab.inside(inside).values()
-        self.assertEqual((sample.name, sample.destination), ("forker", "child"))
-
-    def test_a_second_registration_renames(self):
-        def inside():
-            with self.open(service="first") as meter:
-                meter.register("second")
-                transfer("UP", 1000)
-                return [s.name for s in busy(meter).values()]
-
-        self.assertEqual(self.lab.inside(inside), ["second"])
-
-    def test_upgrades_are_followed_and_nothing_goes_back(self):
-        def inside():
-            with self.open(service="mme") as meter:
-                sent = transfer("UP", 1000, "cloud")[0]
-                self.assertEqual(busy(meter)["cloud"].tx_payload_bytes, sent)
-                self.lab.load()
-                self.assertEqual(busy(meter)["cloud"].tx_payload_bytes, sent)
-                sent += transfer("UP", 1000, "cloud")[0]
-                return busy(meter)["cloud"].tx_payload_bytes == sent
-
-        self.assertTrue(self.lab.inside(inside))
-
-    def test_unload_is_told_and_the_next_load_is_found(self):
-        strict = self.open()
-        patient = self.open(wait_for_loader=True)
-        self.assertEqual(strict.read_host(), patient.read_host())
-        self.lab.unload()
-        with self.assertRaisesRegex(netmeter.FailedPreconditionError, "unloaded"):
-            strict.read_host()
-        with self.assertRaises(netmeter.UnavailableError):
-            patient.read_host()
-        self.lab.load()
-        with self.assertRaises(netmeter.FailedPreconditionError):
-            strict.read_host()
-
-        def readable():
-            try:
-                return [patient.read_health()]
-            except netmeter.UnavailableError:
-                return None
-
-        self.assertTrue(wait_until(readable))
-
     def test_a_service_that_waits_is_registered_when_the_meter_comes(self):
         self.lab.unload()
 
@@ -287,17 +218,6 @@ class RealMeterTest(unittest.TestCase):
                 meter.register("stranger")
             with self.assertRaises(netmeter.NotFoundError):
                 netmeter.tag_socket(sock, "cloud")
-
-    def test_others_may_not_read(self):
-        def inside():
-            os.setgroups([])
-            os.setresgid(65534, 65534, 65534)
-            os.setresuid(65534, 65534, 65534)
-            with self.assertRaises(netmeter.PermissionDeniedError) as caught:
-                self.open()
-            return caught.exception.code
-
-        self.assertEqual(self.lab.inside(inside), "PERMISSION_DENIED")
 
     def test_who_may_not_read_registers_all_the_same(self):
         # Once, Python could register only by a Meter, which needs the right to read.
@@ -376,73 +296,9 @@ class RealMeterTest(unittest.TestCase):
         sent = self.lab.inside(owner)
         self.assertEqual(self.lab.inside(stranger), sent)
 
-    def test_threads_read_while_others_fork_and_traffic_flows(self):
-        def inside():
-            with self.open(service="busy") as meter:
-                errors = []
-                stop = threading.Event()
-
-                def read():
-                    last = 0
-                    while not stop.is_set():
-                        total = sum(s.tx_payload_bytes for s in meter.read_host())
-                        if total < last:
-                            errors.append("went back from %d to %d" % (last, total))
-                        last = total
-
-                threads = [threading.Thread(target=read) for _ in range(4)]
-                for thread in threads:
-                    thread.start()
-                sent = 0
-                for i in range(20):
-                    sent += transfer("UP", 10000, "cloud-%d" % i)[0]
-                    children = lab.in_child(
-                        lambda: sum(s.tx_payload_bytes for s in meter.read_service())
-                    )
-                    if children < sent:
-                        errors.append("a child read %d of %d" % (children, sent))
-                stop.set()
-                for thread in threads:
-                    thread.join()
-                self.assertEqual(
-                    sum(s.tx_payload_bytes for s in meter.read_service()), sent
-                )
-                return errors
-
-        self.assertEqual(self.lab.inside(inside), [])
-
     def run(self, result=None):
         with proxy_cloud.cloud():
             return super().run(result)
-
-
-def read_many_series(test, meter):
-    started = time.perf_counter()
-    samples = meter.read_host()
-    first = time.perf_counter() - started
-    started = time.perf_counter()
-    samples = meter.read_host()
-    again = time.perf_counter() - started
-    test.assertEqual(len(samples), 5 + FILLERS)
-    kinds = {s.kind for s in samples}
-    test.assertIn(netmeter.Kind.UNATTRIBUTED, kinds)
-    filler = [s for s in samples if s.name.startswith("service-")]
-    test.assertEqual({len(s.name) for s in filler}, {64})
-    test.assertEqual({len(s.destination) for s in filler}, {64})
-    print(
-        "read_host of %d series with 64-byte names: first %.1f ms, then %.1f ms"
-        % (len(samples), first * 1e3, again * 1e3)
-    )
-
-
-def interrupt_reads(test, meter):
-    """Ctrl-C in the middle of reads."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with test.assertRaises(KeyboardInterrupt):
-        while True:
-            meter.read_host()
 
 
 def read_fake_meter(pin_dir):
@@ -512,8 +368,6 @@ def read_fake_meter(pin_dir):
                 lost_sockets_storage_failed=18,
             ),
         )
-        read_many_series(test, meter)
-        interrupt_reads(test, meter)
 
 
 class FakeMeterTest(unittest.TestCase):
