@@ -95,14 +95,6 @@ class ReleaseTest(unittest.TestCase):
             folder, target = re.match("//(.*):(.*)-static$", label).groups()
             self.assertIn(f'name = "{target}",', read(os.path.join(ROOT, folder, "BUILD.bazel")))
 
-    # Making packages fetched the virtual machines that try them: 474 MiB once installed.
-    def test_making_packages_needs_no_virtual_machine(self):
-        script = os.path.join(ROOT, "test/install_packages.sh")
-        made, tried = (subprocess.run([script, "--list", group], check=True, stdout=subprocess.PIPE, timeout=60).stdout.decode()
-                       for group in ("package", "guests"))
-        self.assertNotIn("qemu", made)
-        self.assertIn("qemu", tried)
-
     def test_a_release_needs_a_tree_that_has_passed_all_tests(self):
         changes = os.path.join(self.tree, "CHANGELOG.md")
         write(changes, re.sub(r"^(## \[[^]]*\] - ).*$", r"\g<1>2026-01-01", read(changes), count=1, flags=re.M))
