@@ -87,13 +87,6 @@ TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
   }
 }
 
-// It was "MeterOptions.pin_dir is empty".
-TEST(Netmeter, AnEmptyPinDirectoryIsNamedAsItsOption) {
-  EXPECT_EQ(RunNetmeter("list --pin-dir '' 2>&1").output,
-            "netmeter: --pin-dir: expected a path, not '' (see: netmeter "
-            "list --help)\n");
-}
-
 // The bug: with a variable that is not set they printed another period, the totals since
 // the load, all services, and warned nobody.
 TEST(Netmeter, AnEmptyValueDoesNotMeanTheDefault) {
@@ -129,21 +122,6 @@ TEST(Netmeter, WrongUseNamesTheHelpOfItsCommand) {
               EndsWith(" (see: netmeter --help)\n"));
 }
 
-// "nonsense" was told "A subcommand is required".
-TEST(Netmeter, MisspeltAndMisplacedCommandsAreExplained) {
-  EXPECT_EQ(RunNetmeter("lst 2>&1").output,
-            "netmeter: unknown command 'lst' (did you mean list?) (see: "
-            "netmeter --help)\n");
-  EXPECT_THAT(
-      RunNetmeter("foo 2>&1").output,
-      AllOf(StartsWith("netmeter: unknown command 'foo'; expected a command: "
-                       "list, "),
-            EndsWith(" (see: netmeter --help)\n")));
-  EXPECT_EQ(RunNetmeter("--json list 2>&1").output,
-            "netmeter: the command comes first: netmeter list --json (see: "
-            "netmeter --help)\n");
-}
-
 TEST(Netmeter, HelpTellsKindsAndExitStatus) {
   const std::string help = RunNetmeter("list --help").output;
   for (const char* text : {"service ", "binary ", "pending ", "unattributed ",
@@ -151,12 +129,6 @@ TEST(Netmeter, HelpTellsKindsAndExitStatus) {
     EXPECT_THAT(help, HasSubstr(text));
   }
   EXPECT_THAT(RunNetmeter("--help").output, HasSubstr("Exit status: 0"));
-}
-
-TEST(Netmeter, WrongUseCannotHarmTheTerminal) {
-  const Result result = RunNetmeter("\"$(printf '\\033[2J')\" 2>&1");
-  EXPECT_EQ(result.exit_status, 2);
-  EXPECT_EQ(result.output.find('\x1b'), std::string::npos);
 }
 
 TEST(Netmeter, MissingMeterIsOneLineAndExitStatus1) {

@@ -152,15 +152,6 @@ class PrivilegesTest(unittest.TestCase):
             self.assertIn("netmeter_up 1", self.read(url))
             self.expect(process.pid, self.of_reader)
 
-    def test_the_exporter_runs_where_it_has_nothing_to_drop(self):
-        # As in its systemd unit, of which the bounding set is none of its business.
-        before = ("setpriv", "--bounding-set=-setpcap,-sys_admin", "--inh-caps=-all")
-        process, url = self.start_exporter(*before)
-        fields = status(process.pid)
-        self.assertEqual(capabilities(fields, "CapEff"), self.of_reader)
-        self.assertEqual(fields["NoNewPrivs"], "1")
-        self.assertIn("netmeter_up 1", self.read(url))
-
     def test_without_cap_setpcap_the_bounding_set_stays_as_it_was(self):
         # SECURITY.md said that it is empty. As root, and as docs/operations.md runs it.
         started = capabilities(status(os.getpid()), "CapBnd") - {8}  # CAP_SETPCAP

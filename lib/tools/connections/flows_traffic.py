@@ -13,7 +13,7 @@ HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
 # Unused addresses: packets to them, and packets with them as forged source, get no
 # answer.
 SILENT, SPOOFED = "10.88.0.77", "10.88.0.88"
-TCP, UDP, OURS, TOLD, SINK = 7000, 7001, 7002, 7003, 7004
+TCP, UDP, OURS, SINK = 7000, 7001, 7002, 7004
 NM_SOL, NM_TAG = 0x6E74, 2  # abi.h
 PING = """
 import socket, struct
@@ -48,29 +48,6 @@ def answer(one):
         except OSError:
             pass
 
-
-def obey(listener, may_close):
-    """Serves one connection after the other, each as its first byte says."""
-    while True:
-        one = listener.accept()[0]
-        command = one.recv(1)
-        if command == b"a":
-            abort(one)
-            continue
-        try:
-            if command == b"d":
-                one.sendall(b"unread")
-            elif command == b"w":
-                while one.recv(10):
-                    pass
-                may_close.wait(30)
-            elif command == b"s":
-                time.sleep(0.3)
-                one.sendall(b"late")
-                time.sleep(0.3)
-        except OSError:
-            pass
-        one.close()
 
 
 def echo(udp):
@@ -123,43 +100,6 @@ def timed_out(count):
         one.close()
 
 
-def crowd(count):
-    """As many connections while two UDP flows take the room, and one that outlives both."""
-    blocking = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
-    for one in blocking:
-        one.sendto(b"b", (THERE, 9))
-    last = socket.create_connection((THERE, TCP))
-    others = [socket.create_connection((THERE, TCP)) for _ in range(count)]
-    last.sendall(b"x" * 30000)
-    for one in others:
-        one.sendall(b"x" * 30000)
-        one.shutdown(socket.SHUT_WR)
-    for one in others:
-        while one.recv(65536):
-            pass
-        one.close()
-    for one in blocking:
-        one.close()
-    last.sendall(b"x" * 30000)
-    last.shutdown(socket.SHUT_WR)
-    while last.recv(65536):
-        pass
-    last.close()
-
-
-def told(*steps):
-    """A connection to obey(), of which the peer and this end do what `steps` say."""
-    one = socket.create_connection((THERE, TOLD))
-    for step in steps:
-        if isinstance(step, bytes):
-            one.sendall(step)
-        elif step == "shut":
-            one.shutdown(socket.SHUT_RDWR)
-        elif step == "abort":
-            abort(one)
-        else:
-            time.sleep(step)
-    one.close()
 
 
 def datagrams(count):
@@ -169,13 +109,6 @@ def datagrams(count):
             one.sendto(b"u" * (10 + i % 500), (THERE, UDP))
             one.recvfrom(2000)
 
-
-def flood():
-    """Flows without end."""
-    print("ready", flush=True)
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            one.sendto(b"f", (THERE, 9))
 
 
 def many_peers(count):

@@ -255,17 +255,6 @@ TEST_F(HostCostTest, TheProgramPrintsItAndTheKernelMeasuresNoLonger) {
   EXPECT_EQ(StatsEnabled(), before);
 }
 
-// "run as root" was said to root.
-TEST_F(HostCostTest, RootWithoutTheCapabilityIsToldWhichItTakes) {
-  for (const std::string command :
-       {"lib/tools/netmeter cost --all", "lib/tools/netmeter cost"}) {
-    const ShellResult result =
-        RunShell("setpriv --bounding-set=-sys_admin " + command + " 2>&1");
-    EXPECT_EQ(result.exit_status, 1);
-    EXPECT_THAT(result.output, testing::HasSubstr("(needs CAP_SYS_ADMIN)"));
-  }
-}
-
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

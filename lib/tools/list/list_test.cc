@@ -151,15 +151,6 @@ TEST(FormatTable, IsAligned) {
       "        0        0         0 B         0 B         0 B\n");
 }
 
-TEST(FormatTable, ShowsExactBytesIfAsked) {
-  EXPECT_EQ(
-      FormatTable({MakeSample("a", 20971520, 1)}, SizeUnits::kExact, ""),
-      "KIND     NAME  DESTINATION  TRANSPORT  PATH          TX  RX  TX PKTS"
-      "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
-      "service  a     -            tcp        direct  20971520   1        0"
-      "        0           0           0           0\n");
-}
-
 TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
   const std::string table =
       FormatTable({}, SizeUnits::kBinary, "(nothing: \x1b[2J)");
@@ -172,17 +163,6 @@ TEST(FormatTable, LetsNoNameReachTheTerminal) {
       {MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)}, SizeUnits::kBinary, "");
   EXPECT_THAT(table, HasSubstr("\\x1b[2J\\x0a\\x9b\\xe2\\x80\\xae"));
   EXPECT_THAT(table, Not(HasSubstr("\x1b")));
-}
-
-TEST(FormatTable, HasAColumnOfUplinksWhereThereAreAny) {
-  std::vector<Sample> samples = {MakeSample("a", 1, 1), MakeSample("b", 1, 1)};
-  EXPECT_THAT(FormatTable(samples, SizeUnits::kBinary, ""),
-              Not(HasSubstr("UPLINK")));
-  samples[1].uplink = "satellite";
-  const std::string table = FormatTable(samples, SizeUnits::kBinary, "");
-  EXPECT_THAT(table, HasSubstr("PATH    UPLINK "));
-  EXPECT_THAT(table, HasSubstr("direct  -         "));
-  EXPECT_THAT(table, HasSubstr("direct  satellite "));
 }
 
 TEST(FormatJson, HasExactlyTheDocumentedKeys) {
@@ -213,16 +193,6 @@ TEST(FormatJson, HasConnectionsWhereTheyAreKnown) {
   EXPECT_EQ(json["tcp"]["opened"], 5);
   EXPECT_EQ(json["tcp"]["rtt_buckets"].size(), 10u);
   EXPECT_EQ(json["tcp"]["rtt_buckets"][9], 7);
-}
-
-TEST(FormatJson, EscapesWhatIsNoUtf8) {
-  const auto json = nlohmann::ordered_json::parse(
-      FormatJson({MakeSample("a\xff\x1b\"", 1, 2)}));
-  EXPECT_EQ(json[0]["name"], "a\\xff\x1b\"");
-}
-
-TEST(FormatJson, WithoutSeriesIsAnEmptyArray) {
-  EXPECT_EQ(FormatJson({}), "[]\n");
 }
 
 }  // namespace
