@@ -75,7 +75,7 @@ std::string Describe(int fd) {
     case KernelObject::kOther:
       break;
   }
-  return "no object of BPF";
+  return "not a BPF object";
 }
 
 uint64_t FdInfoNumber(int fd, const std::string& key) {

@@ -311,7 +311,7 @@ absl::Status Follower::CheckMeter() const {
   }
   return absl::AbortedError(
       absl::StrCat("the meter at ", options_.pin_dir,
-                   " was unloaded, or loaded anew (run this again)"));
+                   " was unloaded, or loaded again (run this again)"));
 }
 
 absl::Status Follower::Poll(int wait_ms, const Body& body) {

@@ -534,7 +534,7 @@ TEST_F(FdsRootTest, WhyNobodyGetsTheMeterIsSaid) {
   EXPECT_EQ(Reads(5, kNobody), 0);
   EXPECT_EQ(Log(),
             absl::StrCat(waits, "netmeter-fds: the meter at ", config_.pin_dir,
-                         " is damaged: of its maps are missing: tcp (see: ",
+                         " is damaged: these maps are missing: tcp (see: ",
                          LoaderCommand("status", config_.pin_dir), ")\n"));
   EXPECT_EQ(Stop(), 0);
 }

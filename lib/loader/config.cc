@@ -78,11 +78,11 @@ std::string Quote(const std::string& value) {
 std::string WhyNoName(const std::string& name, size_t most = NM_NAME_BYTES) {
   if (name.empty() || name.size() > most ||
       name.find('\0') != std::string::npos) {
-    return absl::StrCat(Quote(name), ": a name has 1 to ", most,
-                        " bytes, no NUL");
+    return absl::StrCat(Quote(name), ": expected a name of 1 to ", most,
+                        " bytes without NUL");
   }
   // YAML 1.2, 5.2. The loaded configuration is kept as YAML, too.
-  return ToUtf8(name) == name ? "" : "a name is no UTF-8";
+  return ToUtf8(name) == name ? "" : "expected a name in UTF-8";
 }
 
 // Processes are compared by the base name of what was executed.
@@ -95,13 +95,14 @@ std::string WhyNoExecutable(const std::string& name) {
   }
   // A pattern or a blank would never match, and the user would not notice.
   if (name.find_first_of("*?[") != std::string::npos) {
-    return absl::StrCat(Quote(name),
-                        ": expected the name of an executable, not a pattern "
-                        "(what is not listed counts under its own name)");
+    return absl::StrCat(
+        Quote(name),
+        ": expected the name of an executable, not a pattern (an executable "
+        "that is not listed counts under its own name)");
   }
   if (OneLine(name) != name) {
     return absl::StrCat(Quote(OneLine(name)),
-                        ": a name without control characters is expected");
+                        ": expected a name without control characters");
   }
   if (name == "." || name == ".." || absl::ascii_isspace(name.front()) ||
       absl::ascii_isspace(name.back())) {
@@ -213,7 +214,7 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
     base = 96;
   } else if (inet_pton(AF_INET6, parts.first.c_str(), &v6) != 1) {
     throw ConfigError(node, absl::StrCat("address: ", Quote(text),
-                                         " is no IPv4 or IPv6 prefix"));
+                                         " is not an IPv4 or IPv6 prefix"));
   }
   length = longest;
   if (text.find('/') != std::string::npos &&
@@ -243,9 +244,9 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
                      length, ", or ", parts.first, " for this host alone"));
   }
   if (length == 0) {
-    throw ConfigError(node, absl::StrCat("address: ", Quote(text),
-                                         ": leave address out: then a rule "
-                                         "matches all addresses"));
+    throw ConfigError(
+        node, absl::StrCat("address: ", Quote(text),
+                           ": to match all addresses, leave address out"));
   }
   // The kernel part sees IPv4 packets with such addresses.
   const in6_addr mapped = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}}};
@@ -255,10 +256,10 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
         (mapped.s6_addr32[word] & rule->mask[word]) == rule->address[word];
   }
   if (has_ipv4) {
-    throw ConfigError(node, absl::StrCat("address: ", Quote(text),
-                                         ": has ::ffff:0:0/96 in it, as which "
-                                         "IPv4 is matched: expected a longer "
-                                         "prefix"));
+    throw ConfigError(node,
+                      absl::StrCat("address: ", Quote(text),
+                                   ": contains ::ffff:0:0/96, which stands for "
+                                   "IPv4: expected a longer prefix"));
   }
 }
 
@@ -296,7 +297,7 @@ bool TrueOrFalse(const YAML::Node& node, const char* key) {
 // YAML forbids duplicate keys, but yaml-cpp does not report them.
 ConfigError Twice(const YAML::Node& key, const char* where) {
   return ConfigError(key, absl::StrCat(where, ": key ", Quote(key.Scalar()),
-                                       " is there twice"));
+                                       " appears twice"));
 }
 
 bool HasAddress(const DestinationRule& rule) {
@@ -425,7 +426,7 @@ absl::Status CheckWords(const char* key, const std::vector<std::string>& words,
     }
     if (!seen.insert(word).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(key, ": '", word, "' is there twice"));
+          absl::StrCat(key, ": '", word, "' appears twice"));
     }
   }
   return absl::OkStatus();
@@ -495,7 +496,7 @@ absl::Status CheckUnit(const std::string& pattern, const std::string& service) {
     return bad("expected a name, or $1 alone");
   }
   if (service == "$1" && star == std::string::npos) {
-    return bad("$1 is what a * stands for, and there is none");
+    return bad("$1 stands for the *, and there is none");
   }
   return absl::OkStatus();
 }
@@ -600,8 +601,7 @@ absl::Status CheckPinDir(const std::string& path) {
   if (kAround + path.size() + 3 * dashes > kNameMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("pin_dir: has ", dashes,
-                     " times '-', and the name of its lock file would be "
-                     "longer than a name may be"));
+                     " times '-', so the name of its lock file is too long"));
   }
   return absl::OkStatus();
 }
@@ -850,7 +850,7 @@ const std::vector<Key>& AllKeys() {
        [](const Config& config, YAML::Emitter* out) {
          *out << YAML::DoubleQuoted << config.group;
        }},
-      {"btf", "types of a kernel that shows none of its own",
+      {"btf", "file with the types of a kernel without them",
        [](const YAML::Node& node, Config* config) {
          const std::string text = node.IsNull() ? "" : Text(node, "btf");
          Require(node, CheckBtf(text));
@@ -870,15 +870,15 @@ const std::vector<Key>& AllKeys() {
       NumberKey("max_processes", &Config::max_processes, 1, 1 << 22, ""),
       NumberKey("max_sockets", &Config::max_sockets, 1, 1 << 22, ""),
       PortsKey("proxy_ports", &Config::proxy_ports, NM_MAX_PROXY_PORTS,
-               "loopback ports that are counted"),
+               "loopback ports to count"),
       PortsKey("sni_ports", &Config::sni_ports, NM_MAX_SNI_PORTS,
-               "TLS names its destination"),
+               "TLS has the name of the destination"),
       PortsKey("http_ports", &Config::http_ports, NM_MAX_HTTP_PORTS,
-               "HTTP/1 names its destination"),
+               "HTTP/1 has the name of the destination"),
       ListKey("destination_suffixes", &Config::destination_suffixes,
-              WhyNoSuffix, CheckSuffixes, "taken off names on the wire"),
+              WhyNoSuffix, CheckSuffixes, "removed from names on the wire"),
       ChoiceKey("unknown_destinations", &Config::fold_unknown_destinations,
-                "keep", "other", "or other, without a suffix"),
+                "keep", "other", "or other, for names without a suffix"),
       ListKey("services", &Config::services, WhyNoExecutable, NoCheck,
               "executables that are services"),
       MapKey("aliases", &Config::aliases, "executable: service",
@@ -889,13 +889,13 @@ const std::vector<Key>& AllKeys() {
              "service: uid:USER, group:GROUP or anyone", WhyNoKey,
              CheckRegisterBy, "service: uid:USER, group:GROUP or anyone"),
       ListKey("names_from", &Config::names_from, NoReason, CheckNamesFrom,
-              "also unit, container, anywhere between"),
+              "also unit and container, in between"),
       {"destinations",
-       "the first that fits\n"
+       "the first match counts\n"
        "- {name: cloud, address: 10.0.0.0/8,\n"
        "   port: 443 or 1000-2000, protocol: tcp}\n"
-       "one without an address yields to a name that\n"
-       "the connection gives, unless it has\n"
+       "a rule without address yields to a name from\n"
+       "the connection, unless it has\n"
        "overrides_names: true",
        [](const YAML::Node& node, Config* config) {
          const auto rules =
@@ -1010,7 +1010,7 @@ absl::StatusOr<Config> ParseConfig(
       }
       if (!seen.insert(item.first.Scalar()).second) {
         throw ConfigError(item.first, absl::StrCat("key '", item.first.Scalar(),
-                                                   "' is there twice"));
+                                                   "' appears twice"));
       }
       // Check after each item, so that the message names the line at fault.
       AtKey(item.first, [&] {
@@ -1055,7 +1055,7 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
       text.append(buffer, static_cast<size_t>(count));
     }
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": more than 1 MiB is no configuration"));
+        absl::StrCat(path, ": larger than 1 MiB"));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       path,
@@ -1109,7 +1109,7 @@ std::vector<std::string> WhatHasNoEffect(const Config& config) {
     std::set<uint16_t> seen;
     for (const uint16_t port : *list.second) {
       if (seen.insert(port).second) continue;
-      notes.push_back(absl::StrCat(list.first, ": ", port, " is there twice"));
+      notes.push_back(absl::StrCat(list.first, ": ", port, " appears twice"));
     }
   }
   const auto& rules = config.destinations;
@@ -1122,7 +1122,7 @@ std::vector<std::string> WhatHasNoEffect(const Config& config) {
         absl::StrCat("destinations: rule ", rule - rules.begin() + 1, " (",
                      ToTerminal(rule->name), ") has no effect: rule ",
                      before - rules.begin() + 1, " (", ToTerminal(before->name),
-                     ") is before it and matches all that it matches"));
+                     ") comes first and matches everything that it matches"));
   }
   return notes;
 }

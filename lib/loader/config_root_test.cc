@@ -172,7 +172,7 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
   const absl::Status refused = Load(config_.pin_dir, ChangeNothing).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("the loaded configuration is not known"));
+              HasSubstr("the loaded configuration is unknown"));
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("give --config FILE, or --defaults"));
   // The meter itself is as it was, and a whole configuration may be the same.
@@ -184,8 +184,8 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
 // first, was one for the whole host, and without what its configuration had said.
 TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
   const std::string note =
-      "what was loaded here was not whole: loaded anew, with its "
-      "configuration, counters start again";
+      "found an incomplete meter: loaded a new one, with its configuration, "
+      "counters start again";
   const auto expect_as_it_was = [&] {
     const LoadResult again = MustChange(ChangeNothing);
     EXPECT_EQ(again.action, Action::kLoaded);
@@ -231,9 +231,10 @@ TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(other->cgroup, cgroup_);
   EXPECT_THAT(Loaded(), Not(HasSubstr("mme")));
-  EXPECT_THAT(other->notes,
-              Contains("what was loaded here was not whole: loaded anew, "
-                       "counters start again"));
+  EXPECT_THAT(
+      other->notes,
+      Contains(
+          "found an incomplete meter: loaded a new one, counters start again"));
   bool was_loaded = false;
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
   EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
@@ -339,8 +340,8 @@ TEST_F(ConfigRootTest, ACgroupThatHasGoneIsNamedAsTheMetersOwn) {
   ASSERT_EQ(rmdir(cgroup_.c_str()), 0);
   EXPECT_EQ(Load(config_.pin_dir, ChangeNothing).status().message(),
             "cgroup " + cgroup_ +
-                ": No such file or directory (what was loaded here counted for "
-                "it: give --cgroup, or netmeter-loader unload --pin-dir " +
+                ": No such file or directory (the meter here counted for it: "
+                "give --cgroup, or netmeter-loader unload --pin-dir " +
                 config_.pin_dir + " first); nothing was changed");
   ASSERT_EQ(mkdir(cgroup_.c_str(), 0755), 0);
   EXPECT_EQ(MustChange(ChangeNothing).cgroup, cgroup_);
@@ -365,8 +366,8 @@ TEST_F(ConfigRootTest, ASignalEndsTheWaitForTheLock) {
                   Load(config_.pin_dir, ChangeNothing).status();
               const std::string expected =
                   "lock " + LockFile(config_.pin_dir) +
-                  ": a signal came while another netmeter-loader had it; "
-                  "nothing was changed";
+                  ": interrupted by a signal while another netmeter-loader "
+                  "held it; nothing was changed";
               // Not returned: the signal waits for the end of `blocked`.
               _exit(absl::IsCancelled(status) && status.message() == expected);
               return 0;

@@ -221,7 +221,7 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
   EXPECT_EQ(Error("units: [a]"),
             "netmeter.yml:1: units: expected unit: service");
   EXPECT_EQ(Error("units: {a.service: x, a.service: y}"),
-            "netmeter.yml:1: units: key 'a.service' is there twice");
+            "netmeter.yml:1: units: key 'a.service' appears twice");
   EXPECT_EQ(Error("destinations: [{name: x, adress: 10.0.0.1}]"),
             "netmeter.yml:1: destinations: unknown key 'adress' (did you mean "
             "address?)");
@@ -277,9 +277,9 @@ TEST(ConfigTest, WhatIsAmbiguousIsRefused) {
   EXPECT_THAT(Error("max_series: 100\n---\n"), HasSubstr("second document"));
   EXPECT_EQ(Error("---\nmax_series: 100\n...\n"), "accepted");
   EXPECT_EQ(Error("aliases:\n  a: b\n  a: c\n"),
-            "netmeter.yml:3: aliases: key 'a' is there twice");
+            "netmeter.yml:3: aliases: key 'a' appears twice");
   EXPECT_EQ(Error("destinations:\n- name: a\n  name: b\n"),
-            "netmeter.yml:3: destinations: key 'name' is there twice");
+            "netmeter.yml:3: destinations: key 'name' appears twice");
   for (const char* port : {"0", "0-80"}) {
     EXPECT_THAT(
         Error(absl::StrCat("destinations: [{name: x, port: ", port, "}]")),
@@ -296,15 +296,14 @@ TEST(ConfigTest, WhatIsAmbiguousIsRefused) {
     EXPECT_EQ(Error(absl::StrCat("destinations: [{name: x, address: '", address,
                                  "'}]")),
               absl::StrCat("netmeter.yml:1: address: '", address,
-                           "': leave address out: then a rule matches all "
-                           "addresses"));
+                           "': to match all addresses, leave address out"));
   }
   for (const char* address : {"::/1", "::/64", "::/80", "::fffe:0:0/95"}) {
     EXPECT_EQ(Error(absl::StrCat("destinations: [{name: x, address: '", address,
                                  "'}]")),
               absl::StrCat("netmeter.yml:1: address: '", address,
-                           "': has ::ffff:0:0/96 in it, as which IPv4 is "
-                           "matched: expected a longer prefix"));
+                           "': contains ::ffff:0:0/96, which stands for IPv4: "
+                           "expected a longer prefix"));
   }
   for (const char* address : {"::/96", "::1", "::ffff:10.0.0.0/104", "8000::/1",
                               "64:ff9b::/96", "128.0.0.0/1"}) {
@@ -365,13 +364,13 @@ TEST(ConfigTest, WhatHasNoEffectIsTold) {
           "aliases has no effect: names_from has neither service_list nor "
           "command_line"));
   EXPECT_THAT(NoEffect("proxy_ports: [8443, 9443, 8443]\nhttp_ports: [80, 80]"),
-              ElementsAre("proxy_ports: 8443 is there twice",
-                          "http_ports: 80 is there twice"));
+              ElementsAre("proxy_ports: 8443 appears twice",
+                          "http_ports: 80 appears twice"));
   EXPECT_THAT(
       NoEffect("destinations: [{name: a, address: 10.0.0.0/8}, {name: b}, "
                "{name: \"c\\e\", port: 53}]"),
-      ElementsAre("destinations: rule 3 (c\\x1b) has no effect: rule 2 (b) is "
-                  "before it and matches all that it matches"));
+      ElementsAre("destinations: rule 3 (c\\x1b) has no effect: rule 2 (b) "
+                  "comes first and matches everything that it matches"));
   for (const auto& [earlier, later, covers] :
        {std::make_tuple("name: a", "name: b, overrides_names: true", true),
         std::make_tuple("name: a, overrides_names: true", "name: b", true),
@@ -417,9 +416,9 @@ TEST(ConfigHelp, HasEachKeyWithItsDefault) {
   const std::string help = ConfigHelp();
   EXPECT_THAT(help, HasSubstr("\n  max_series: 4096          (kind, name, "));
   EXPECT_THAT(help, HasSubstr("\n  btf: ''  "));
-  EXPECT_THAT(help,
-              HasSubstr("\n  destinations: [{name: dns, port: 53}]\n"
-                        "                            the first that fits\n"));
+  EXPECT_THAT(
+      help, HasSubstr("\n  destinations: [{name: dns, port: 53}]\n"
+                      "                            the first match counts\n"));
   for (const auto& setting : SettingsOf(Config())) {
     EXPECT_THAT(help, HasSubstr("\n  " + setting.first + ": "));
   }
@@ -518,7 +517,7 @@ TEST(ConfigTest, AFileThatCannotBeReadAtOnceIsAnError) {
   std::ofstream(path) << std::string((1 << 20) - 1, '#') << "\n";
   EXPECT_EQ(error(path), "");
   std::ofstream(path, std::ios::app) << "#";
-  EXPECT_EQ(error(path), path + ": more than 1 MiB is no configuration");
+  EXPECT_EQ(error(path), path + ": larger than 1 MiB");
   // No end, and no size.
   EXPECT_EQ(error("/dev/zero"),
             "/dev/zero: is no regular file, expected a YAML file");
@@ -530,8 +529,8 @@ TEST(ConfigTest, AFileThatCannotBeReadAtOnceIsAnError) {
 TEST(ConfigTest, WordsThatCanNeverMatchAreErrors) {
   EXPECT_EQ(
       Error("services: [\"*\"]"),
-      "netmeter.yml:1: services: '*': expected the name of an executable, "
-      "not a pattern (what is not listed counts under its own name)");
+      "netmeter.yml:1: services: '*': expected the name of an executable, not "
+      "a pattern (an executable that is not listed counts under its own name)");
   EXPECT_THAT(Error("services:\n  - sshd\n  - mme*"),
               HasSubstr("netmeter.yml:3: services: 'mme*': expected the name"));
   EXPECT_THAT(Error("aliases: {\"a?\": b}"), HasSubstr("not a pattern"));
@@ -799,7 +798,7 @@ TEST(NameSourcesTest, OrdersThatCannotBeMeantAreErrors) {
             "names_from: 'units': expected registration, command_line, "
             "service_list, unit, container, executable");
   EXPECT_EQ(error({"registration", "unit", "unit", "executable"}),
-            "names_from: 'unit' is there twice");
+            "names_from: 'unit' appears twice");
   EXPECT_EQ(
       error({"registration", "service_list", "command_line", "executable"}),
       "names_from: expected command_line before service_list");
@@ -837,7 +836,7 @@ TEST(NameSourcesTest, PatternsThatCannotMatchAreErrors) {
             "units: 'a*b.service': expected at most one *, right before "
             ".service");
   EXPECT_EQ(error("a.service", "$1"),
-            "units: 'a.service': $1 is what a * stands for, and there is none");
+            "units: 'a.service': $1 stands for the *, and there is none");
   EXPECT_EQ(error("a*.service", "x-$1"),
             "units: 'a*.service': expected a name, or $1 alone");
 }

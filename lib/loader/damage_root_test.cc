@@ -53,8 +53,8 @@ TEST_F(LoaderRootTest, AMapThatEachLoadMakesAnewIsMendedByALoad) {
     EXPECT_EQ(report.state, MeterState::kDamaged);
     EXPECT_THAT(report.text,
                 HasSubstr(absl::StrCat(
-                    "  MISSING         ", map, ": a map that each load makes ",
-                    "anew (run: netmeter-loader load --pin-dir ",
+                    "  MISSING         ", map, ": a map that a load ",
+                    "restores (run: netmeter-loader load --pin-dir ",
                     config_.pin_dir, ")\n")));
     EXPECT_THAT(report.text, Not(HasSubstr("unload")));
     EXPECT_EQ(nlohmann::json::parse(report.json)["missing_maps"],
@@ -102,11 +102,11 @@ TEST_F(LoaderRootTest, WhatStatusSaysOfALostMapBringsTheMeterBack) {
     }
     const std::string pins = "--pin-dir " + config_.pin_dir;
     const std::string see = " (see: netmeter-loader status " + pins + ")";
-    EXPECT_EQ(ReadError(), can_read ? ""
-                                    : "the meter at " + config_.pin_dir +
-                                          " is damaged: of its maps are "
-                                          "missing: " +
-                                          lost + see);
+    EXPECT_EQ(ReadError(),
+              can_read
+                  ? ""
+                  : "the meter at " + config_.pin_dir +
+                        " is damaged: these maps are missing: " + lost + see);
     EXPECT_THAT(LoadError(),
                 HasSubstr("the meter is damaged: open " + Pin(lost) +
                           ": No such file or directory" + see));
@@ -174,16 +174,16 @@ TEST_F(LoaderRootTest,
   ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
   EXPECT_EQ(LoadedConfig(config_.pin_dir).status(),
             absl::FailedPreconditionError(
-                "the loaded configuration is not known (" + lock +
-                " does not tell it): write one; what to do then is said by "
-                "netmeter-loader status --pin-dir " +
+                "the loaded configuration is unknown (" + lock +
+                " does not have it): write one, then see netmeter-loader "
+                "status --pin-dir " +
                 config_.pin_dir));
   const std::string file = testing::TempDir() + "/written.yml";
   const std::string text = AdviceOf(MustStatus().text, file);
   const std::string advice = text.substr(0, text.find(';'));
   EXPECT_THAT(text, HasSubstr(" --cgroup " + cgroup_ +
-                              "; with a configuration that you write, as the "
-                              "one that was loaded is not known"));
+                              "; write the configuration yourself, because "
+                              "the loaded one is unknown"));
   EXPECT_NE(RunShell(advice + " 2>&1").exit_status, 0);
   EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
   ASSERT_EQ(rename(kept.c_str(), lock.c_str()), 0);
@@ -214,8 +214,8 @@ TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
       EXPECT_EQ(nlohmann::json::parse(report.json)["missing_maps"],
                 nlohmann::json::array({"info"}));
       EXPECT_THAT(report.text,
-                  HasSubstr("the one that was loaded and its cgroup are not "
-                            "known; counters start again; or netmeter-loader "
+                  HasSubstr("the loaded one and its cgroup are unknown; "
+                            "counters start again; or netmeter-loader "
                             "unload --pin-dir " +
                             config_.pin_dir + ")\n"));
       const ShellResult defaults =
@@ -248,7 +248,7 @@ TEST_F(LoaderRootTest, RetireFailsWhereAMapIsMissing) {
       RunShell("lib/loader/netmeter-loader retire --pin-dir " +
                config_.pin_dir + " 2>&1");
   EXPECT_EQ(retired.exit_status, 1) << retired.output;
-  EXPECT_THAT(retired.output, HasSubstr("of its maps are missing: counters"));
+  EXPECT_THAT(retired.output, HasSubstr("these maps are missing: counters"));
 }
 
 // That was 3 for a meter that counts, of which somebody removed `info`; and 1 after an
@@ -263,7 +263,7 @@ TEST_F(LoaderRootTest, RetireTellsAMeterWithoutItsInfoFromTheRestOfAnUnload) {
   const ShellResult without_info = retire();
   EXPECT_EQ(without_info.exit_status, 1) << without_info.output;
   EXPECT_THAT(without_info.output,
-              HasSubstr("of its maps are missing: info (see: netmeter-loader "
+              HasSubstr("these maps are missing: info (see: netmeter-loader "
                         "status --pin-dir " +
                         config_.pin_dir + ")"));
   MustLoad();
@@ -312,7 +312,7 @@ TEST_F(LoaderRootTest, AMapThatIsMissingIsSaidOfAChangeThatWasCutShort) {
   const Report report = MustStatus();
   EXPECT_EQ(report.state, MeterState::kDamaged);
   EXPECT_THAT(report.text,
-              HasSubstr(": of its maps are missing: counters (run: "
+              HasSubstr(": these maps are missing: counters (run: "
                         "netmeter-loader status --config --pin-dir " +
                         config_.pin_dir + " > FILE && "));
   const std::string advice = AdviceOf(report.text, file);
@@ -340,8 +340,8 @@ TEST_F(LoaderRootTest, AnUnloadThatIsKilledIsSaidToBeOne) {
       EXPECT_EQ(report.state, MeterState::kDamaged);
       EXPECT_EQ(nlohmann::json::parse(report.json)["closed"], true);
       EXPECT_THAT(report.text,
-                  HasSubstr("  CLOSED          an unload, or a first load, was "
-                            "killed, or failed (run: netmeter-loader unload" +
+                  HasSubstr("  CLOSED          an unload or a first load was "
+                            "killed or failed (run: netmeter-loader unload" +
                             pins + "; or netmeter-loader load" + pins +
                             ": counters start again)\n"));
       EXPECT_THAT(report.text, Not(HasSubstr("MISSING")));
@@ -352,8 +352,8 @@ TEST_F(LoaderRootTest, AnUnloadThatIsKilledIsSaidToBeOne) {
                   return status.ok() &&
                                  absl::StrContains(
                                      StatusAsText(*status),
-                                     "  CLOSED          an unload, or a first "
-                                     "load, is at work, or was killed (look "
+                                     "  CLOSED          an unload or a first "
+                                     "load is running or was killed (look "
                                      "again; then run: netmeter-loader unload")
                              ? 0
                              : 1;
@@ -382,12 +382,11 @@ TEST_F(LoaderRootTest, AMeterWithoutItsInfoIsDamagedToReadersToo) {
   MustLoad();
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);
   EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
-  EXPECT_EQ(
-      ReadError(),
-      "the meter at " + config_.pin_dir +
-          " is damaged, unless a load is at work: of its maps are missing: "
-          "info (see: netmeter-loader status --pin-dir " +
-          config_.pin_dir + ")");
+  EXPECT_EQ(ReadError(),
+            "the meter at " + config_.pin_dir +
+                " is damaged, unless a load is running: these maps are "
+                "missing: info (see: netmeter-loader status --pin-dir " +
+                config_.pin_dir + ")");
   MustLoad();
   EXPECT_EQ(ReadError(), "");
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);

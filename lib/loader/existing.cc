@@ -151,7 +151,7 @@ absl::Status RemoveRest(const ExistingMeter& existing, const PinDir& pins) {
   NETMETER_RETURN_IF_ERROR(TellReaders(pins));
   for (const std::string& pin : OrderOfRemoval(existing.rest)) {
     NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
-    Step("removed ", pins.PathOf(pin), ", the rest of a load or an unload");
+    Step("removed ", pins.PathOf(pin), ", left by a load or an unload");
   }
   return absl::OkStatus();
 }

@@ -59,8 +59,8 @@ const std::vector<Feature>& Features() {
 void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
   if (!object.follows_mptcp()) {
     features->TurnOff(NM_FEATURE_MPTCP,
-                      "the kernel has no MPTCP, or does not tell whose a "
-                      "subflow is (Linux 5.19 does): unattributed");
+                      "the kernel has no MPTCP, or does not tell the owner of "
+                      "a subflow (Linux 5.19 does): unattributed");
   }
   if (!object.may_read_places()) {
     features->TurnOff(NM_FEATURE_PLACES,
@@ -107,8 +107,8 @@ absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
     // Freezing stops bpf(2) and mmap(2), but no program. With this setting any user may
     // load a socket filter, which could write any map that the user can open.
     return root_only(
-        "kernel.unprivileged_bpf_disabled is 0, so that readers could write: "
-        "root only (sysctl kernel.unprivileged_bpf_disabled=2)");
+        "kernel.unprivileged_bpf_disabled is 0, so readers could write: root "
+        "only (run: sysctl kernel.unprivileged_bpf_disabled=2)");
   }
   access.group = true;
   // The pins get the group anyway: another kernel may be booted tomorrow, and

@@ -84,12 +84,14 @@ TEST_F(LoaderRootTest, ForeignPinsAreLeftAlone) {
   std::string note;
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
   EXPECT_TRUE(was_loaded);
-  EXPECT_THAT(note, HasSubstr(Pin("foreign") + " is not ours"));
+  EXPECT_THAT(note,
+              HasSubstr(Pin("foreign") + " does not belong to the meter"));
   EXPECT_EQ(access(Pin("foreign").c_str(), F_OK), 0);
   unlink(Pin("foreign").c_str());
   // A name of ours stops it.
   ASSERT_EQ(mkdir(Pin("names").c_str(), 0755), 0);
-  EXPECT_THAT(LoadError(), HasSubstr(Pin("names") + " is not ours"));
+  EXPECT_THAT(LoadError(),
+              HasSubstr(Pin("names") + " does not belong to the meter"));
   EXPECT_EQ(rmdir(Pin("names").c_str()), 0);
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
   EXPECT_EQ(note, "");
@@ -134,8 +136,8 @@ TEST_F(LoaderRootTest, PinsOfOthersWithOurNamesAreLeftAlone) {
               return std::string(
                   Unload(config_.pin_dir, &was_loaded).message());
             }()}) {
-        EXPECT_THAT(error,
-                    HasSubstr(absl::StrCat(Pin(pin.pin), " is not ours")));
+        EXPECT_THAT(error, HasSubstr(absl::StrCat(
+                               Pin(pin.pin), " does not belong to the meter")));
         EXPECT_THAT(error, HasSubstr(pin.what));
         EXPECT_THAT(error, Not(HasSubstr("a part of the meter is left")));
       }
@@ -178,7 +180,7 @@ TEST_F(LoaderRootTest, ForeignThingsAreNoUnfinishedLoad) {
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   EXPECT_THAT(MustStatus().text, Not(HasSubstr("UNFINISHED")));
-  EXPECT_THAT(LoadError(), HasSubstr(" is not ours"));
+  EXPECT_THAT(LoadError(), HasSubstr(" does not belong to the meter"));
   EXPECT_EQ(unlink(link.c_str()), 0);
   EXPECT_EQ(rmdir(folder.c_str()), 0);
 }
@@ -199,7 +201,9 @@ TEST_F(LoaderRootTest, TheNameOfAMapAloneDoesNotMakeItOurs) {
     }
     const std::string unload(Unload(config_.pin_dir, &was_loaded).message());
     for (const std::string& error : {unload, LoadError()}) {
-      EXPECT_THAT(error, HasSubstr("names is not ours (map nm_names (id "));
+      EXPECT_THAT(
+          error,
+          HasSubstr("names does not belong to the meter (map nm_names (id "));
       EXPECT_THAT(error, HasSubstr("without a meter's info beside it"));
       EXPECT_THAT(error, Not(HasSubstr("a part of the meter is left")));
     }
@@ -450,7 +454,7 @@ TEST_F(LoaderRootTest, AKernelWithoutBtfTakesItFromAFile) {
     SendFromCgroup(1000);
     EXPECT_EQ(PayloadSent(), 1000u);
     EXPECT_THAT(MustStatus().text,
-                HasSubstr("the kernel shows no BTF of its own"));
+                HasSubstr("the kernel has no BTF of its own"));
     // Of one that names no file the loaded configuration does.
     const auto again = Load(config_.pin_dir, [](Config*) {});
     EXPECT_TRUE(again.ok() && again->action == Action::kUnchanged)

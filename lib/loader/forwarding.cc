@@ -156,7 +156,7 @@ absl::Status Forwarding::Attach(const ForwardingPlan& plan,
   } else if (!status.ok() && !IsTransient(status)) {
     // A netfilter program reads a packet by types that only the kernel's own BTF has.
     if (!plan.types_file.empty()) {
-      lack = "the kernel shows no BTF of its own";
+      lack = "the kernel has no BTF of its own";
     } else if (!KernelHasHook()) {
       lack = "the kernel has no programs of netfilter (Linux 6.4 has)";
     }

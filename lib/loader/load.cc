@@ -60,15 +60,15 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
       // A load from the defaults would drop settings that only the old configuration has,
       // such as register_by, and would count for the whole host.
       return absl::FailedPreconditionError(absl::StrCat(
-          "the loaded configuration is not known (",
+          "the loaded configuration is unknown (",
           LockFile(directory.pins().path()),
-          " does not tell it): give --config FILE, or --defaults"));
+          " does not have it): give --config FILE, or --defaults"));
     }
   }
   if (rest) {
     plan->notes.push_back(absl::StrCat(
-        plan->restart ? "unloaded first, and loaded anew"
-                      : "what was loaded here was not whole: loaded anew",
+        plan->restart ? "unloaded first, then loaded"
+                      : "found an incomplete meter: loaded a new one",
         replaces ? "" : ", with its configuration", ", counters start again"));
   }
   change(&config);
@@ -248,7 +248,7 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
       object, &plan->features));
   if (!existing.found || existing.moved) return absl::OkStatus();
   for (const std::string& pin : links->attached_anew()) {
-    plan->notes.push_back(absl::StrCat(pin, " was missing: attached anew"));
+    plan->notes.push_back(absl::StrCat(pin, " was missing: attached again"));
   }
   return absl::OkStatus();
 }
@@ -279,7 +279,7 @@ absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
 
 absl::Status Prepare(const PinDir& pins, Plan* plan, Prepared* prepared) {
   absl::Status status =
-      absl::UnimplementedError("the kernel shows no BTF of its own");
+      absl::UnimplementedError("the kernel has no BTF of its own");
   if (plan->types_file.empty()) {
     status = PrepareWith(pins, true, plan, prepared);
     if (!status.ok() && IsTransient(status)) {
@@ -407,9 +407,9 @@ absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
     return WithState(status, kNothingWasChanged);
   }
   return WithState(
-      status,
-      absl::StrCat(done, " of ", LinkPins().size(),
-                   " programs are new, counting goes on: run load again"));
+      status, absl::StrCat(
+                  done, " of ", LinkPins().size(),
+                  " programs are new, and counting continues: run load again"));
 }
 
 // Links come first: a link tells the next loader that the other pins are ours.
@@ -459,7 +459,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   }
   if (upgrade && plan->existing.info.build_id == 0) {
     plan->notes.push_back(
-        "a load that was killed, or failed, had begun an upgrade: finished");
+        "finished an upgrade that a killed or failed load had begun");
   }
   plan->adds = FindAdds();
   Step("adds: received ", NameOf(plan->adds.ingress), ", sent ",
@@ -485,7 +485,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   return WithState(
       installed, removed.ok()
                      ? std::string("nothing is loaded")
-                     : absl::StrCat("a part is left (run: ",
+                     : absl::StrCat("a part of the meter is left (run: ",
                                     LoaderCommand("unload", pins.path()), ")"));
 }
 

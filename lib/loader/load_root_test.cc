@@ -179,7 +179,7 @@ TEST_F(LoaderRootTest, ALinkThatWasRemovedIsAttachedAgain) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->action, Action::kUpgraded);
   EXPECT_THAT(result->notes,
-              ::testing::Contains("link_egress was missing: attached anew"));
+              ::testing::Contains("link_egress was missing: attached again"));
   SendFromCgroup(7);
   EXPECT_EQ(PayloadSent(), 7u);
 }
@@ -448,9 +448,9 @@ TEST_F(LoaderRootTest, TablesGrowByExtentsThatReadersFollow) {
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   // Eight times what the first load made is the end.
   config_.max_series = 513;
-  EXPECT_THAT(LoadError(), HasSubstr("max_series: tables that were made for 64 "
-                                     "grow to 512 at most (run: netmeter-"
-                                     "loader load --restart "));
+  EXPECT_THAT(LoadError(),
+              HasSubstr("max_series: tables made for 64 grow to 512 at most "
+                        "(run: netmeter-loader load --restart "));
 }
 
 // What readers hold open does not keep the tables from growing, or a byte from being
@@ -467,12 +467,11 @@ TEST_F(LoaderRootTest, ARestartUnloadsAndLoadsInOneStep) {
   ASSERT_TRUE(reader.ok()) << reader.status();
   const ConfigChange change = [](Config* config) { config->max_series = 1000; };
   const std::string refused(Load(config_.pin_dir, change).status().message());
-  EXPECT_THAT(
-      refused,
-      EndsWith("max_series: tables that were made for 100 grow to 800 at most "
-               "(run: netmeter-loader load --restart --pin-dir " +
-               config_.pin_dir +
-               ": counters start again); nothing was changed"));
+  EXPECT_THAT(refused,
+              EndsWith("max_series: tables made for 100 grow to 800 at most "
+                       "(run: netmeter-loader load --restart --pin-dir " +
+                       config_.pin_dir +
+                       ": counters start again); nothing was changed"));
   // It is no load that was refused if another option is wrong.
   EXPECT_FALSE(Load(
                    config_.pin_dir,
@@ -488,9 +487,8 @@ TEST_F(LoaderRootTest, ARestartUnloadsAndLoadsInOneStep) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->action, Action::kLoaded);
   EXPECT_EQ(result->cgroup, cgroup_);
-  EXPECT_THAT(result->notes,
-              Contains("unloaded first, and loaded anew, with its "
-                       "configuration, counters start again"));
+  EXPECT_THAT(result->notes, Contains("unloaded first, then loaded, with its "
+                                      "configuration, counters start again"));
   const absl::StatusOr<std::string> loaded = LoadedConfig(config_.pin_dir);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_THAT(*loaded, HasSubstr("services: [\"mme\"]"));
@@ -631,21 +629,21 @@ TEST_F(LoaderRootTest, ACgroupThatWasMadeAgainIsCountedAgain) {
   ASSERT_EQ(rmdir(cgroup_.c_str()), 0);
   Report report = MustStatus();
   EXPECT_EQ(report.state, MeterState::kDamaged);
-  EXPECT_THAT(report.text, HasSubstr("the cgroup was removed: nothing is "
-                                     "counted (make it again, then run: "
-                                     "netmeter-loader load --pin-dir "));
+  EXPECT_THAT(report.text,
+              HasSubstr("the cgroup was removed: nothing is counted (create it "
+                        "again, then run: netmeter-loader load --pin-dir "));
   EXPECT_THAT(report.text, ::testing::Not(HasSubstr("MISSING")));
   EXPECT_TRUE(nlohmann::json::parse(report.json)["cgroup_gone"]);
   EXPECT_THAT(LoadError(), HasSubstr("No such file or directory"));
   ASSERT_EQ(mkdir(cgroup_.c_str(), 0755), 0);
   report = MustStatus();
   EXPECT_EQ(report.state, MeterState::kDamaged);
-  EXPECT_THAT(report.text, HasSubstr("was removed and made again"));
+  EXPECT_THAT(report.text, HasSubstr("was removed and created again"));
   absl::StatusOr<LoadResult> result = Load(config_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->action, Action::kUpgraded);
   ASSERT_EQ(result->notes.size(), 1u);
-  EXPECT_THAT(result->notes[0], HasSubstr("removed and made again"));
+  EXPECT_THAT(result->notes[0], HasSubstr("removed and created again"));
   report = MustStatus();
   EXPECT_EQ(report.state, MeterState::kLoaded);
   EXPECT_FALSE(nlohmann::json::parse(report.json)["cgroup_gone"]);

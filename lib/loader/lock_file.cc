@@ -99,14 +99,14 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
     if (*tried == Tried::kReplaced) continue;
     // The signal is blocked so that the load can finish, but nothing has begun yet.
     if (SignalIsPending()) {
-      return absl::CancelledError(
-          absl::StrCat("lock ", file,
-                       ": a signal came while another netmeter-loader had it"));
+      return absl::CancelledError(absl::StrCat(
+          "lock ", file,
+          ": interrupted by a signal while another netmeter-loader held it"));
     }
     if (std::chrono::steady_clock::now() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "lock ", file, ": another netmeter-loader has had it for ", seconds,
-          " s: try again when it is done"));
+          "lock ", file, ": another netmeter-loader has held it for ", seconds,
+          " s: try again later"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -224,7 +224,7 @@ absl::StatusOr<UniqueFd> ShareLock(const std::string& path,
     if (*tried == Tried::kReplaced) continue;
     if (std::chrono::steady_clock::now() > deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat("lock ", file, ": a netmeter-loader is at work"));
+          absl::StrCat("lock ", file, ": a netmeter-loader is running"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

@@ -85,7 +85,7 @@ TEST_F(MountsRootTest, UnloadLeavesWhatOthersHaveThere) {
   ASSERT_EQ(bpf_obj_pin(map.get(), Pin("theirs").c_str()), 0);
   EXPECT_TRUE(Unload(dir, &was_loaded, &note).ok());
   EXPECT_TRUE(was_loaded);
-  EXPECT_THAT(note, HasSubstr(Pin("theirs") + " is not ours"));
+  EXPECT_THAT(note, HasSubstr(Pin("theirs") + " does not belong to the meter"));
   EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
   EXPECT_EQ(access(Pin("theirs").c_str(), F_OK), 0);
 
@@ -94,7 +94,7 @@ TEST_F(MountsRootTest, UnloadLeavesWhatOthersHaveThere) {
   ASSERT_EQ(mkdir(below.c_str(), 0755), 0);
   ASSERT_EQ(mount("theirs", below.c_str(), "tmpfs", 0, ""), 0);
   EXPECT_TRUE(Unload(dir, &was_loaded, &note).ok());
-  EXPECT_THAT(note, HasSubstr(below + " is not ours"));
+  EXPECT_THAT(note, HasSubstr(below + " does not belong to the meter"));
   EXPECT_EQ(umount2(below.c_str(), 0), 0);
   EXPECT_EQ(rmdir(below.c_str()), 0);
   EXPECT_TRUE(Unload(dir, &was_loaded, &note).ok());
@@ -127,7 +127,7 @@ TEST_F(MountsRootTest, FoldersOfIproute2AreInNobodysWay) {
   UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "theirs", 4, 4, 1, nullptr));
   ASSERT_EQ(bpf_obj_pin(map.get(), Pin("tc/globals/theirs").c_str()), 0);
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
-  EXPECT_THAT(note, HasSubstr(Pin("tc") + " is not ours"));
+  EXPECT_THAT(note, HasSubstr(Pin("tc") + " does not belong to the meter"));
   EXPECT_EQ(access(Pin("tc/globals/theirs").c_str(), F_OK), 0);
   unlink(Pin("tc/globals/theirs").c_str());
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());

@@ -55,10 +55,11 @@ constexpr int kNotLoaded = 3;  // of `status`, as in the LSB
 constexpr int kDamaged = 4;
 
 constexpr char kDescription[] =
-    "Installs libnetmeter's kernel part: counts the bytes that each service "
+    "Loads libnetmeter's BPF programs, which count the bytes that each service "
     "of\n"
-    "this host sends and receives, by destination. One-shot: what it attaches\n"
-    "stays until `unload` or a reboot.";
+    "this host sends and receives, by destination. It exits; the programs "
+    "stay\n"
+    "until `unload` or a reboot.";
 
 constexpr char kExitStatus[] =
     "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong "
@@ -66,91 +67,75 @@ constexpr char kExitStatus[] =
     "retire and status: 3 not loaded; status: 4 damaged.";
 
 constexpr char kEpilog[] =
-    "Examples:\n"
-    "  netmeter-loader check                    is /etc/netmeter.yml right?\n"
-    "  netmeter-loader load                     the whole host, by that file "
-    "if it\n"
-    "                                           is there\n"
-    "  netmeter-loader load --config FILE       names services, ports, "
-    "destinations\n"
-    "  netmeter-loader status --json            for programs\n"
-    "  netmeter-loader unload                   takes everything away\n"
-    "  netmeter-loader load --help              options and configuration of "
-    "load\n"
-    "\n"
-    "Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN), kernel "
-    "5.10\n"
-    "or newer with BTF (or load --btf), and cgroup v2.\n"
-    "\n";
+    R"(Examples:
+  netmeter-loader check                    is /etc/netmeter.yml right?
+  netmeter-loader load                     the whole host, with that file if it
+                                           exists
+  netmeter-loader load --config FILE       with names, ports and destinations
+  netmeter-loader status --json            for programs
+  netmeter-loader unload                   removes programs and counters
+  netmeter-loader load --help              options and configuration of load
+
+Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN), kernel 5.10
+or newer with BTF (or load --btf), and cgroup v2.
+
+)";
 
 constexpr char kLoadEpilog[] =
-    "Options change what they name; all else stays as it is loaded (status\n"
-    "--config shows it). --config and --defaults replace it as "
-    "a\n"
-    "whole, but for the cgroup. Without --config and --defaults a load reads\n"
-    "/etc/netmeter.yml, unless it has another --pin-dir, or only changes by\n"
-    "options what is loaded. If half of the series or names is in use, a "
-    "load "
-    "also\n"
-    "does what `retire --full 50` does: a load every hour needs no other "
-    "timer.\n"
-    "\n"
-    "Configuration (YAML, all keys optional, defaults shown):\n";
+    R"(An option changes its setting; all others stay as they are loaded (see
+status --config). --config and --defaults replace all settings except the
+cgroup. Without both, a load reads /etc/netmeter.yml, unless it has another
+--pin-dir, or only changes options of a loaded meter. If half of the series or
+names is in use, a load also does what `retire --full 50` does, so a load every
+hour needs no other timer.
+
+Configuration (YAML, all keys optional, defaults shown):
+)";
 
 constexpr char kLoadExamples[] =
-    "\n"
-    "Examples:\n"
-    "  netmeter-loader load                      after a change of the file, "
-    "too\n"
-    "  netmeter-loader load --config other.yml\n"
-    "  netmeter-loader load --max-series 8192    all else as it is\n"
-    "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
-    "                                           a second, independent meter\n"
-    "\n"
-    "Exit status: 0 loaded, upgraded, or nothing to do; 1 failed,\n"
-    "one line on stderr says why and what stands now; 2 wrong usage.";
+    R"(
+Examples:
+  netmeter-loader load                      also after a change of the file
+  netmeter-loader load --config other.yml
+  netmeter-loader load --max-series 8192    keeps all other settings
+  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test
+                                           a second, independent meter
+
+Exit status: 0 loaded, upgraded, or nothing to do; 1 failed, one line on stderr
+says why, and the present state; 2 wrong usage.)";
 
 constexpr char kCheckEpilog[] =
-    "It says which keys the file sets, and notes what has no effect on this "
-    "host now,\n"
-    "such as an interface that is not there. Needs no root.\n"
-    "\n"
-    "Exit status: 0 no errors; 1 one line on stderr says what is wrong, and in "
-    "which\n"
-    "line; 2 wrong usage.";
+    R"(Prints the keys that the file sets, and notes on settings that have no effect on
+this host now, such as a missing interface. Needs no root.
+
+Exit status: 0 no errors; 1 one line on stderr has the error and its line; 2 wrong
+usage.)";
 
 constexpr char kUnloadEpilog[] =
-    "Open readers are told. If nothing is loaded, that is no error.\n"
-    "\n"
-    "Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr "
-    "says\n"
-    "why, and whether a part of the meter is left; 2 wrong usage.";
+    R"(Open readers notice the unload. It is no error if nothing is loaded.
+
+Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr says why,
+and whether a part of the meter is left; 2 wrong usage.)";
 
 constexpr char kRetireEpilog[] =
-    "Series that no process and no socket uses, and that have counted nothing "
-    "for\n"
-    "--idle seconds, go into series of kind retired, to the byte. The call "
-    "forgets\n"
-    "names that nothing uses. Packets and readers go on meanwhile.\n"
-    "For a timer: retire --idle 3600 --full 50 -q\n"
-    "\n"
-    "Exit status: 0 done, or nothing to do; 1 failed, one line on stderr says "
-    "why; 2\n"
-    "wrong usage; 3 not loaded.";
+    R"(Moves the counts of idle series into series of kind retired, to the byte, and
+forgets unused names. A series is idle if no process and no socket uses it, and it
+has counted nothing for --idle seconds. Packets and readers continue meanwhile.
+For a timer: retire --idle 3600 --full 50 -q
+
+Exit status: 0 done, or nothing to do; 1 failed, one line on stderr says why; 2
+wrong usage; 3 not loaded.)";
 
 constexpr char kStatusEpilog[] =
-    "adds            how packets add to a CPU's own cell on this kernel: "
-    "plain,\n"
-    "                claimed (by one atomic exchange a packet) or atomic\n"
-    "optional parts  what this kernel has and the configuration wants, or why "
-    "not\n"
-    "tables          how full they are, without what is reserved\n"
-    "lost            what was counted, but not under its own name\n"
-    "seen            events, none of them a loss\n"
-    "\n"
-    "Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong "
-    "usage;\n"
-    "3 not loaded; 4 damaged: it says what repairs that.";
+    R"(adds            how packets add to the cell of their CPU on this kernel: plain,
+                claimed (one atomic exchange per packet) or atomic
+optional parts  on, or why not
+tables          how full they are, without reserved entries
+lost            traffic that was counted, but not under its own name
+seen            events that lose nothing
+
+Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong usage;
+3 not loaded; 4 damaged: the output has the command for the repair.)";
 
 int Fail(const absl::Status& status, int exit_status = kFailed) {
   std::fprintf(stderr, "netmeter-loader: %s\n",
@@ -304,7 +289,7 @@ int RunCheck(const std::string& path) {
   if (!file.ok()) return Fail(file.status());
   const Config& config = file->config;
   std::string keys = SourceOfKeys("", Config(), config);
-  if (keys.empty()) keys = ": nothing but defaults";
+  if (keys.empty()) keys = ": only defaults";
   return Print(absl::StrCat("netmeter-loader: ", ToTerminal(path),
                             ": no errors", keys, "\n", NotesAsText(file->notes),
                             NotesAsText(WhatHasNoEffect(config)),
@@ -346,8 +331,8 @@ int RunRetire(const RetireOptions& options, bool quiet) {
                      : "nothing to do";
   return Report(
       absl::StrCat("netmeter-loader: ", options.pin_dir, ": ", done,
-                   "; in use are ", result->series_used, " of ",
-                   result->series_limit, " series and ", result->names_used,
+                   "; in use: ", result->series_used, " of ",
+                   result->series_limit, " series, ", result->names_used,
                    " of ", result->names_limit, " names\n"),
       "it has retired what it could");
 }
@@ -418,20 +403,21 @@ void AddQuietAndVerbose(Flags* command, const char* verbose, Options* options) {
 
 Flags* AddLoad(Flags* flags, Options* options) {
   Flags* const load = flags->AddCommand(
-      "load", "Load and attach, or upgrade what is loaded; counters are kept");
+      "load", "Load the programs, or upgrade them; counters are kept");
   AddPinDir(load, options);
   load->AddOption(
           "--cgroup", &options->cgroup,
           "Count this cgroup v2 directory and all below (default: that of\n"
-          "the meter that is loaded, else the root)")
+          "the loaded meter, else the root)")
       .Type("DIR");
   const Option config =
-      load->AddOption("--config", &options->config_file,
-                      "YAML file, see below; replaces what is loaded (default\n"
-                      "/etc/netmeter.yml, if it is there)")
+      load->AddOption(
+              "--config", &options->config_file,
+              "YAML file, see below; replaces the loaded settings (default\n"
+              "/etc/netmeter.yml, if it exists)")
           .Type("FILE");
   load->AddFlag("--defaults", &options->defaults,
-                "Start from the defaults, not from a file or what is loaded")
+                "Start from the defaults, not from a file or the loaded meter")
       .Excludes(config);
   load->AddOption(
           "--group", &options->group,
@@ -460,7 +446,7 @@ Flags* AddLoad(Flags* flags, Options* options) {
 
 Flags* AddCheck(Flags* flags, Options* options) {
   Flags* const check =
-      flags->AddCommand("check", "Check a configuration, without a load");
+      flags->AddCommand("check", "Check a configuration without loading it");
   check
       ->AddOption("FILE", &options->checked_file,
                   "YAML file, as for load --config (default "
@@ -472,7 +458,7 @@ Flags* AddCheck(Flags* flags, Options* options) {
 
 Flags* AddUnload(Flags* flags, Options* options) {
   Flags* const unload =
-      flags->AddCommand("unload", "Detach, unpin, unmount: counters are gone");
+      flags->AddCommand("unload", "Detach, unpin, unmount; counters are lost");
   AddPinDir(unload, options);
   AddQuietAndVerbose(unload, "Print each step, with its time, on stderr",
                      options);
@@ -481,20 +467,21 @@ Flags* AddUnload(Flags* flags, Options* options) {
 }
 
 Flags* AddRetire(Flags* flags, Options* options) {
-  Flags* const retire = flags->AddCommand(
-      "retire", "Take back the room of series and names that are idle");
+  Flags* const retire =
+      flags->AddCommand("retire", "Free the slots of idle series and names");
   AddPinDir(retire, options);
   retire
       ->AddOption(
           "--idle", &options->retire.idle_seconds,
-          "Only series that have counted nothing for this long, as seen by\n"
-          "these calls (default 3600); 0: as seen by this one")
+          "Only series that have counted nothing for this time, as seen by\n"
+          "calls of retire (default 3600); 0: as seen by this call")
       .Check(Number(0, 365 * 86400))
       .Type("SECONDS");
   retire
-      ->AddOption("--full", &options->retire.full_percent,
-                  "Only if so much of the series, or of the names, is in use\n"
-                  "(default 0)")
+      ->AddOption(
+          "--full", &options->retire.full_percent,
+          "Only if this part of the series, or of the names, is in use\n"
+          "(default 0)")
       .Check(Number(0, 100))
       .Type("PERCENT");
   AddQuietAndVerbose(retire, "Print each step, with its time, on stderr",
@@ -505,7 +492,7 @@ Flags* AddRetire(Flags* flags, Options* options) {
 
 Flags* AddStatus(Flags* flags, Options* options) {
   Flags* const status = flags->AddCommand(
-      "status", "What is loaded, which parts are active, what was lost");
+      "status", "Show the loaded meter, its active parts and losses");
   AddPinDir(status, options);
   const Option json =
       status->AddFlag("--json", &options->json, "One JSON object");

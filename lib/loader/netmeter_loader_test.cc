@@ -103,7 +103,7 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatHasNoEffect) {
   Result result = check("# services: [mme]\n");
   EXPECT_EQ(result.exit_status, 0);
   EXPECT_EQ(result.output, "netmeter-loader: " + file +
-                               ": no errors: nothing but defaults\n"
+                               ": no errors: only defaults\n"
                                "netmeter-loader: note: " +
                                file + " has no keys: all defaults\n");
   result = check(
@@ -111,16 +111,16 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatHasNoEffect) {
       "uplinks: {satellite: [nosuch0, lo]}\n"
       "destinations: [{name: all}, {name: dns, port: 53}]\n");
   EXPECT_EQ(result.exit_status, 0);
-  EXPECT_EQ(result.output,
-            "netmeter-loader: " + file +
-                ": no errors: services, destinations, uplinks\n"
-                "netmeter-loader: note: destinations: rule 2 (dns) has no "
-                "effect: rule 1 (all) is before it and matches all that it "
-                "matches\n"
-                "netmeter-loader: note: uplinks: satellite: nosuch0: no such "
-                "interface\n"
-                "netmeter-loader: note: uplinks: satellite: lo: loopback is "
-                "in no uplink\n");
+  EXPECT_EQ(
+      result.output,
+      "netmeter-loader: " + file +
+          ": no errors: services, destinations, uplinks\n"
+          "netmeter-loader: note: destinations: rule 2 (dns) has no effect: "
+          "rule 1 (all) comes first and matches everything that it matches\n"
+          "netmeter-loader: note: uplinks: satellite: nosuch0: no such "
+          "interface\n"
+          "netmeter-loader: note: uplinks: satellite: lo: loopback is in no "
+          "uplink\n");
   const struct {
     const char* text;
     const char* error;

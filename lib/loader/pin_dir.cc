@@ -222,8 +222,8 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
     }
     if (!opened.ours || !S_ISREG(about.st_mode)) {
       return absl::FailedPreconditionError(absl::StrCat(
-          path, " is not ours (",
-          opened.fd.ok() ? Describe(fd) : std::string("no object of BPF"),
+          path, " does not belong to the meter (",
+          opened.fd.ok() ? Describe(fd) : std::string("not a BPF object"),
           "): choose another --pin-dir"));
     }
     ours |= absl::StartsWith(expected, "link_") ||
@@ -235,7 +235,7 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
   if (!found.empty() && !ours && !IsOwnMount(path_, state)) {
     const std::string path = PathOf(found[0]);
     return absl::FailedPreconditionError(absl::StrCat(
-        path, " is not ours (",
+        path, " does not belong to the meter (",
         Describe(UniqueFd(bpf_obj_get(path.c_str())).get()),
         ", without a meter's info beside it): choose another --pin-dir"));
   }

@@ -61,20 +61,19 @@ absl::Status OpenDefaultCgroup(const LoaderState& before, Plan* plan) {
     path = TextOf(plan->existing.info.cgroup);
   } else if (before.cgroup.empty() && !plan->existing.rest.empty()) {
     return absl::FailedPreconditionError(
-        "what is left of the meter does not tell for which cgroup it was: give "
-        "--cgroup");
+        "the cgroup of the leftover meter is unknown: give --cgroup");
   } else if (before.cgroup.empty()) {
     path = FindCgroupRoot();
   }
   if (!path.ok()) return path.status();
   const absl::Status opened = OpenCgroup(*path, &plan->cgroup);
   if (!absl::IsNotFound(opened)) return opened;
-  return absl::NotFoundError(absl::StrCat(
-      opened.message(),
-      plan->existing.found
-          ? " (the meter counts for it: make it again, or "
-          : " (what was loaded here counted for it: give --cgroup, or ",
-      LoaderCommand("unload", plan->config.pin_dir), " first)"));
+  return absl::NotFoundError(
+      absl::StrCat(opened.message(),
+                   plan->existing.found
+                       ? " (the meter counts for it: create it again, or "
+                       : " (the meter here counted for it: give --cgroup, or ",
+                   LoaderCommand("unload", plan->config.pin_dir), " first)"));
 }
 
 absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
@@ -84,7 +83,8 @@ absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
   if (counted == plan->cgroup.path && CgroupIsGone(existing->info.cgroup_id)) {
     existing->moved = true;
     plan->notes.push_back(absl::StrCat(
-        counted, " was removed and made again: attached anew, counters kept"));
+        counted,
+        " was removed and created again: attached again, counters kept"));
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
@@ -134,7 +134,7 @@ absl::Status DecideSizes(const std::string& pin_dir, Plan* plan) {
     const uint32_t most = CeilingOf(std::get<2>(table));
     if (std::get<1>(table) <= most) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        std::get<0>(table), ": tables that were made for ", std::get<2>(table),
+        std::get<0>(table), ": tables made for ", std::get<2>(table),
         " grow to ", most, " at most (", RestartCommand(pin_dir), ")"));
   }
   sizes.max_series = config.max_series;
@@ -153,7 +153,7 @@ absl::Status DecideIdentity(Plan* plan) {
   if (!types.ok()) return types.status();
   plan->types_file = *std::move(types);
   if (!plan->config.btf.empty() && plan->types_file.empty()) {
-    plan->notes.push_back("btf has no effect: the kernel shows its own types");
+    plan->notes.push_back("btf has no effect: the kernel has its own types");
   }
   plan->build_id = BuildId();
   plan->config_id =

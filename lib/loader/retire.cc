@@ -204,8 +204,8 @@ absl::Status Sweep::OpenObject() {
   // A file with types does not help: nm_scan is an iterator, of a type of the kernel's.
   if (!KernelShowsTypes()) {
     return absl::UnimplementedError(
-        "the kernel shows no BTF (CONFIG_DEBUG_INFO_BTF), without which nobody "
-        "knows what sockets use");
+        "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), without which retire "
+        "cannot tell what sockets use");
   }
   const nm_info& info = *view().info;
   MeterObjectOptions options;
@@ -606,7 +606,7 @@ absl::Status Sweep::Run(RetireResult* result) {
 absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
   if (info.build_id == 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat(pin_dir, ": a load is to be finished first (run: ",
+        absl::StrCat(pin_dir, ": an unfinished upgrade comes first (run: ",
                      LoaderCommand("load", pin_dir), ")"));
   }
   const std::vector<std::string> missing =
@@ -701,15 +701,15 @@ std::string RetireAfterLoad(const std::string& pin_dir) {
   options.full_percent = kFullPercentAtLoad;
   const absl::StatusOr<RetireResult> result = Retire(options);
   if (!result.ok()) {
-    return absl::StrCat("nothing that is idle was retired: ",
+    return absl::StrCat("idle series were not retired: ",
                         result.status().message());
   }
   if (!result->needed) return "";
   const std::string found =
       result->series == 0 && result->names == 0
           ? "nothing was idle for an hour since a load or retire looked at it"
-          : absl::StrCat("retired ", result->series, " series and ",
-                         result->names, " names that were idle");
+          : absl::StrCat("retired ", result->series, " idle series and ",
+                         result->names, " idle names");
   return absl::StrCat("the tables are more than half full: ", found);
 }
 

@@ -273,7 +273,7 @@ class Watcher {
       if (!now.emplace(Key(s.kind, s.name, s.destination, s.transport, s.path),
                        s.tx_bytes)
                .second) {
-        error = "a series is there twice";
+        error = "a series appears twice";
       }
     }
     if (sum < least || sum > most || sum < last_sum_) {
@@ -401,7 +401,7 @@ TEST_F(RetireRootTest, RetirementsLoadsAndAnUnloadMayMeet) {
           continue;
         }
         const std::string error(result.status().message());
-        if (absl::StrContains(error, "has had it for"))
+        if (absl::StrContains(error, "has held it for"))
           continue;  // waited long
         fprintf(stderr, "retire: %s\n", error.c_str());
         return 1;
@@ -591,7 +591,7 @@ TEST_F(RetireRootTest, ALoadTakesBackWhatIsIdleIfTablesAreHalfFull) {
   LetTimePass(101);
   ASSERT_EQ(Churn("b", 1), 0);  // b0, and not b1
   EXPECT_THAT(LoadByProgram(),
-              HasSubstr("half full: retired 5 series and 5 names"));
+              HasSubstr("half full: retired 5 idle series and 5 idle names"));
   auto payload = Payload();
   EXPECT_EQ(payload["retired service"], 5u);
   EXPECT_EQ(payload["service b0"], 2u);

@@ -172,7 +172,7 @@ std::vector<LossStatus> LossesOf(const nm_stats& stats) {
 std::vector<EventStatus> EventsOf(const nm_stats& stats) {
   return {
       {"socket_collisions", Load(stats.socket_collisions),
-       "sockets counted the slower way, as exactly"},
+       "sockets counted on the slower path, as exactly"},
       {"unowned_sockets", Load(stats.unowned_sockets),
        "sockets of the kernel, or older than the meter"},
       {"connections_named", Load(stats.connections_named),
@@ -184,10 +184,11 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
       {"series_retired", Load(stats.series_retired),
        "idle series that went into kind retired"},
       {"names_retired", Load(stats.names_retired),
-       "names forgotten, as nothing had them any more"},
-      {"registrations", Load(stats.registrations), "services by setsockopt"},
+       "unused names that were forgotten"},
+      {"registrations", Load(stats.registrations),
+       "services registered by setsockopt"},
       {"refused_controls", Load(stats.refused_controls),
-       "control calls answered EPERM"},
+       "control calls refused with EPERM"},
   };
 }
 
@@ -307,11 +308,11 @@ absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir) {
   if (!state.ok()) return state.status();
   if (state->config.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the loaded configuration is not known (", file, " does not tell it): ",
-        status->lost_maps.empty() ? "give --config FILE, or --defaults, to " +
-                                        LoaderCommand("load", pin_dir)
-                                  : "write one; what to do then is said by " +
-                                        LoaderCommand("status", pin_dir)));
+        "the loaded configuration is unknown (", file, " does not have it): ",
+        status->lost_maps.empty()
+            ? "give --config FILE, or --defaults, to " +
+                  LoaderCommand("load", pin_dir)
+            : "write one, then see " + LoaderCommand("status", pin_dir)));
   }
   absl::StatusOr<Config> config = ParseConfig(state->config, file, Config());
   if (!config.ok()) return config.status();
@@ -366,8 +367,8 @@ std::string RepairOf(const MeterStatus& status) {
             : absl::StrCat("test -s FILE && ", unload, " && "),
         load, " --config FILE --cgroup ",
         known ? ShellWord(status.cgroup) : "CGROUP",
-        "; with a configuration that you write, as the one that was loaded ",
-        known ? "is not known" : "and its cgroup are not known");
+        "; write the configuration yourself, because the loaded one ",
+        known ? "is unknown" : "and its cgroup are unknown");
   }
   if (status.lost_maps.empty() || status.closed) return load;
   return absl::StrCat(LoaderCommand("status --config", status.pin_dir),
@@ -380,12 +381,10 @@ std::string TextWithoutInfo(const MeterStatus& status) {
   const std::string load = LoaderCommand("load", status.pin_dir);
   if (status.loader_at_work) {
     const bool damaged = status.state == MeterState::kDamaged;
-    return absl::StrCat(damaged ? "damaged: " : "not loaded: ", status.pin_dir,
-                        damaged ? " holds a part of a meter, which may be what"
-                                : " has no meter, or none yet:",
-                        " a netmeter-loader ",
-                        damaged ? "does just now" : "is at work",
-                        " (look again)\n");
+    return absl::StrCat(
+        damaged ? "damaged: " : "not loaded: ", status.pin_dir,
+        damaged ? " holds a part of a meter" : " has no meter yet",
+        ": a netmeter-loader is running (look again)\n");
   }
   if (status.state == MeterState::kNotLoaded) {
     return absl::IsFailedPrecondition(status.load_refusal)
@@ -398,21 +397,19 @@ std::string TextWithoutInfo(const MeterStatus& status) {
   if (status.missing_maps == std::vector<std::string>{"info"}) {
     return absl::StrCat(
         "damaged: ", status.pin_dir,
-        ": a meter without its info, as a load or an unload that was killed "
-        "may leave it (run: ",
+        ": the meter has no info, as after a killed load or unload (run: ",
         repair, "; counters start again; or ",
         LoaderCommand("unload", status.pin_dir), ")\n");
   }
   if (!status.missing_maps.empty()) {
     return absl::StrCat(
         "damaged: ", status.pin_dir,
-        ": of its maps are missing: ", absl::StrJoin(status.missing_maps, ", "),
+        ": these maps are missing: ", absl::StrJoin(status.missing_maps, ", "),
         " (run: ", repair, ")\n");
   }
   return absl::StrCat("damaged: ", status.pin_dir,
-                      ": a load that was to change it was killed or failed "
-                      "(run: ",
-                      repair, ")\n");
+                      ": an upgrade was killed or failed (run: ", repair,
+                      ")\n");
 }
 
 // An unload sets `closed`, and so does a first load that fails. It has removed the
@@ -420,12 +417,12 @@ std::string TextWithoutInfo(const MeterStatus& status) {
 std::string ClosedLine(const MeterStatus& status, const std::string& repair) {
   const std::string line = "  CLOSED          ";
   if (status.loader_at_work) {
-    return absl::StrCat(line, "a netmeter-loader is at work (look again)\n");
+    return absl::StrCat(line, "a netmeter-loader is running (look again)\n");
   }
-  return absl::StrCat(line, "an unload, or a first load, ",
+  return absl::StrCat(line, "an unload or a first load ",
                       status.loader_unknown
-                          ? "is at work, or was killed (look again; then run: "
-                          : "was killed, or failed (run: ",
+                          ? "is running or was killed (look again; then run: "
+                          : "was killed or failed (run: ",
                       LoaderCommand("unload", status.pin_dir), "; or ", repair,
                       ": counters start again)\n");
 }
@@ -435,13 +432,13 @@ std::string ClosedLine(const MeterStatus& status, const std::string& repair) {
 std::string DamageOf(const MeterStatus& status) {
   const std::string repair = RepairOf(status);
   const std::string run = status.loader_at_work
-                              ? "(look again: a netmeter-loader is at work)\n"
+                              ? "(look again: a netmeter-loader is running)\n"
                               : absl::StrCat("(run: ", repair, ")\n");
   std::string text;
   if (!status.sees_pins) {
     absl::StrAppend(
-        &text, "  UNSEEN          the pins: whether a program or ",
-        "a map is missing is not known (run on the host as root)\n");
+        &text, "  UNSEEN          the pins, so missing programs and maps are ",
+        "not reported (run on the host as root)\n");
   }
   if (status.closed) {
     return text + ClosedLine(status, repair);
@@ -449,11 +446,11 @@ std::string DamageOf(const MeterStatus& status) {
   if (status.cgroup_gone) {
     absl::StrAppend(
         &text, "  GONE            the cgroup was removed",
-        status.cgroup_was_remade ? " and made again" : "",
+        status.cgroup_was_remade ? " and created again" : "",
         ": nothing is counted ",
         status.cgroup_was_remade || status.loader_at_work
             ? run
-            : absl::StrCat("(make it again, then run: ", repair, "; or ",
+            : absl::StrCat("(create it again, then run: ", repair, "; or ",
                            LoaderCommand("unload", status.pin_dir), ")\n"));
   } else {
     for (const std::string& pin : status.missing_links) {
@@ -466,17 +463,15 @@ std::string DamageOf(const MeterStatus& status) {
         std::find(status.lost_maps.begin(), status.lost_maps.end(), pin) !=
         status.lost_maps.end();
     absl::StrAppend(&text, "  MISSING         ", pin, ": a map that ",
-                    lost ? "no load makes again " : "each load makes anew ",
-                    run);
+                    lost ? "a load cannot restore " : "a load restores ", run);
   }
   if (status.unfinished) {
-    absl::StrAppend(&text, "  UNFINISHED      a load that ",
-                    status.loader_at_work
-                        ? "changes it is at work"
-                        : "was to change it was killed or failed",
-                    "; until it is finished, what is new may count as "
-                    "overflow ",
-                    run);
+    absl::StrAppend(
+        &text, "  UNFINISHED      an upgrade ",
+        status.loader_at_work ? "is running" : "was killed or failed",
+        "; until it is finished, new series may count as "
+        "overflow ",
+        run);
   }
   return text;
 }

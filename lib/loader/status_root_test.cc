@@ -62,14 +62,13 @@ class StatusRootTest : public LoaderRootTest {
     const Report report = MustStatus();
     EXPECT_EQ(report.state, MeterState::kDamaged);
     EXPECT_THAT(report.text,
-                HasSubstr("  UNFINISHED      a load that was to change it was "
-                          "killed or failed"));
+                HasSubstr("  UNFINISHED      an upgrade was killed or failed"));
     EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
     const ShellResult retired =
         RunShell("lib/loader/netmeter-loader retire --pin-dir " +
                  config_.pin_dir + " 2>&1");
     EXPECT_EQ(retired.exit_status, 1) << retired.output;
-    EXPECT_THAT(retired.output, HasSubstr("a load is to be finished first"));
+    EXPECT_THAT(retired.output, HasSubstr("an unfinished upgrade comes first"));
   }
 
   // A load of its own process stands still at the first step that says `step`.
@@ -122,7 +121,7 @@ class StatusRootTest : public LoaderRootTest {
                      nlohmann::json::parse(
                          StatusAsJson(*status))["pins_seen"] != false ||
                      !absl::StrContains(StatusAsText(*status),
-                                        "\n  UNSEEN          the pins: ")) {
+                                        "\n  UNSEEN          the pins, ")) {
             file << StatusAsText(*status);
           }
           return 0;
@@ -150,7 +149,8 @@ TEST_F(StatusRootTest, AnUpgradeThatFailedInTheMiddleIsUnfinished) {
   EXPECT_FALSE(failed.ok);
   EXPECT_THAT(
       failed.message,
-      EndsWith("6 of 9 programs are new, counting goes on: run load again"));
+      EndsWith(
+          "6 of 9 programs are new, and counting continues: run load again"));
   ExpectUnfinished();
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
@@ -210,7 +210,7 @@ TEST_F(StatusRootTest, AFirstLoadThatTakesLongIsSaidToBeAtWork) {
   BeginLoad("opened the BPF object");
   const Report report = MustStatus();
   EXPECT_EQ(report.state, MeterState::kNotLoaded);
-  EXPECT_THAT(report.text, HasSubstr("a netmeter-loader is at work (look"));
+  EXPECT_THAT(report.text, HasSubstr("a netmeter-loader is running (look"));
   EXPECT_EQ(nlohmann::json::parse(report.json)["loader_at_work"], true);
   EndLoad();
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
@@ -279,7 +279,7 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
                 config_.pin_dir + "; and see what netmeter-fds says)");
   // Who sees the names knows more, though he may open none.
   const std::string damaged =
-      ": of its maps are missing: counters (run: netmeter-loader ";
+      ": these maps are missing: counters (run: netmeter-loader ";
   EXPECT_THAT(UnseenError(RefuseBpf), HasSubstr(damaged));
   ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0750), 0);
   EXPECT_THAT(UnseenError([] { return BecomeMember() && RefuseBpf(); }),

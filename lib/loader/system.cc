@@ -246,7 +246,7 @@ absl::Status CheckDirectory(const std::string& path) {
         continue;
       }
       return absl::FailedPreconditionError(absl::StrCat(
-          "pin directory ", path, ": ", at, " is a link to what is not there"));
+          "pin directory ", path, ": ", at, " is a dangling link"));
     }
     if (S_ISDIR(about.st_mode)) break;
     return absl::FailedPreconditionError(
@@ -361,8 +361,8 @@ absl::Status RemoveDirectory(const std::string& path,
       IsOwnMount(path, state) ? ForeignThingIn(path) : "";
   if (!foreign.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(foreign, " is not ours: ", path,
-                     " stays mounted (remove that, then unload once more)"));
+        absl::StrCat(foreign, " does not belong to the meter: ", path,
+                     " stays mounted (remove it, then unload again)"));
   }
   for (LoaderState known = state; IsOwnMount(path, known);
        known.mounted = false) {
@@ -372,7 +372,7 @@ absl::Status RemoveDirectory(const std::string& path,
          umount2(path.c_str(), UMOUNT_NOFOLLOW | MNT_DETACH) != 0)) {
       return ErrnoStatus(
           errno, absl::StrCat("unmount ", path),
-          errno == EBUSY ? "somebody's working directory is there" : "");
+          errno == EBUSY ? "a process has its working directory there" : "");
     }
   }
   if (rmdir(path.c_str()) != 0 && errno != ENOENT && errno != ENOTEMPTY &&

@@ -46,9 +46,9 @@ absl::Status CheckUplinks(const Uplinks& uplinks) {
   std::map<std::string, std::string> seen;
   for (const auto& uplink : uplinks) {
     if (uplink.first == kOtherUplink || uplink.first == "-") {
-      return Wrong(absl::StrCat("'", uplink.first,
-                                "' is what is in no uplink: choose another "
-                                "name"));
+      return Wrong(absl::StrCat(
+          "'", uplink.first,
+          "' is the name of traffic in no uplink: choose another name"));
     }
     if (uplink.second.empty()) {
       return Wrong(absl::StrCat(uplink.first, " has no interface"));
@@ -58,7 +58,7 @@ absl::Status CheckUplinks(const Uplinks& uplinks) {
       if (!status.ok()) return status;
       const auto inserted = seen.emplace(pattern, uplink.first);
       if (!inserted.second) {
-        return Wrong(absl::StrCat(pattern, " is there twice"));
+        return Wrong(absl::StrCat(pattern, " appears twice"));
       }
     }
   }

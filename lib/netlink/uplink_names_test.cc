@@ -66,7 +66,7 @@ TEST(UplinkNames, WhatNoInterfaceIsCalledIsRefused) {
         << pattern;
   }
   EXPECT_THAT(ErrorOf({{"a", {"eth0"}}, {"b", {"eth0"}}}),
-              HasSubstr("eth0 is there twice"));
+              HasSubstr("eth0 appears twice"));
   Uplinks many;
   for (int i = 0; i <= NM_MAX_UPLINKS; ++i) {
     many[std::to_string(i)] = {"eth" + std::to_string(i)};

@@ -72,8 +72,9 @@ absl::Status WithoutInfo(const std::string& pin_dir) {
     const std::string path = absl::StrCat(pin_dir, "/", link.pin);
     if (access(path.c_str(), F_OK) != 0) continue;
     return absl::NotFoundError(absl::StrCat(
-        "the meter at ", pin_dir, " is damaged, unless a load is at work: of ",
-        "its maps are missing: ", absl::StrJoin(FindMissingMaps(pin_dir), ", "),
+        "the meter at ", pin_dir,
+        " is damaged, unless a load is running: these ",
+        "maps are missing: ", absl::StrJoin(FindMissingMaps(pin_dir), ", "),
         " (see: ", LoaderCommand("status", pin_dir), ")"));
   }
   return NoMeter(pin_dir);
@@ -88,7 +89,7 @@ absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
   if (unloaded) return NoMeter(pin_dir);
   return absl::NotFoundError(absl::StrCat(
       "the meter at ", pin_dir,
-      " is damaged: of its maps are missing: ", absl::StrJoin(missing, ", "),
+      " is damaged: these maps are missing: ", absl::StrJoin(missing, ", "),
       " (see: ", LoaderCommand("status", pin_dir), ")"));
 }
 
@@ -257,7 +258,7 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
   } while (error == EINTR && Clock::now() < deadline);
   if (error == EAGAIN || error == EINTR) return ErrnoStatus(ETIMEDOUT, what);
   if (error != 0) {
-    return absl::NotFoundError(absl::StrCat("nobody serves ", path));
+    return absl::NotFoundError(absl::StrCat("no process serves ", path));
   }
 
   std::array<unsigned char, 1 + kReadableMaps> bytes = {};

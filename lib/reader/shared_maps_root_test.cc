@@ -59,9 +59,9 @@ TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
   const std::string kept = pin_dir_ + "/kept",
                     egress = pin_dir_ + "/link_egress";
   ASSERT_EQ(rename(counters.c_str(), kept.c_str()), 0);
-  EXPECT_THAT(OpenError(), StartsWith("the meter at " + pin_dir_ +
-                                      " is damaged: of its maps are missing: "
-                                      "counters, "));
+  EXPECT_THAT(OpenError(),
+              StartsWith("the meter at " + pin_dir_ +
+                         " is damaged: these maps are missing: counters, "));
   EXPECT_THAT(OpenError(),
               HasSubstr(" (see: netmeter-loader status" + command + ")"));
   // An unload does this. It is running or was killed.
@@ -73,11 +73,9 @@ TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
   EXPECT_THAT(OpenError(), StartsWith(no_meter));
   // The link exists, whatever it holds.
   ASSERT_EQ(rename(kept.c_str(), egress.c_str()), 0);
-  EXPECT_THAT(
-      OpenError(),
-      StartsWith("the meter at " + pin_dir_ +
-                 " is damaged, unless a "
-                 "load is at work: of its maps are missing: counters, "));
+  EXPECT_THAT(OpenError(), StartsWith("the meter at " + pin_dir_ +
+                                      " is damaged, unless a load is running: "
+                                      "these maps are missing: counters, "));
   EXPECT_THAT(OpenError(),
               HasSubstr(", info (see: netmeter-loader status" + command + ")"));
 }

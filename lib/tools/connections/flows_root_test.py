@@ -338,7 +338,7 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(paths, {("proxy", "local"): 50, ("proxy", "remote"): 50})
 
     def loaded_anew(self):
-        return "netmeter: the meter at %s was unloaded, or loaded anew (run this again)\n" % self.meter.pin_dir
+        return "netmeter: the meter at %s was unloaded, or loaded again (run this again)\n" % self.meter.pin_dir
 
     def test_a_new_load_ends_it_with_a_message(self):
         self.addCleanup(self.meter.load)
