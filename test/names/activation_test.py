@@ -7,7 +7,6 @@ import unittest
 
 import lab
 
-
 # Each datagram has a size of its own power of ten: the sums tell them apart.
 COMMON = """import os, socket, sys
 NM_SOL, NM_SERVICE = 0x6E74, 3
@@ -74,8 +73,7 @@ class ActivationTest(unittest.TestCase):
         # After growth every read claimed descriptors 3 and up again: what the
         # application had given to another service, and what had nothing to do
         # with socket activation any more. And a second Meter took them all.
-        self.start(
-            """three, four, five = udp(3), udp(4), udp(5)
+        self.start("""three, four, five = udp(3), udp(4), udp(5)
 hand_over(3)
 first = meter("first")
 netmeter.set_socket_service(three, "given")
@@ -93,8 +91,7 @@ for sock, size in (three, 2), (four, 20), (five, 200):
 first.register("renamed")
 send(five, 400)
 tell("end")
-"""
-        )
+""")
         self.hear("grow")
         self.expect({"given": 1, "unrelated": 10, "first": 100})
         self.meter.load({"max_series": 5000})
@@ -107,8 +104,7 @@ tell("end")
     def test_a_new_meter_gets_those_that_are_left(self):
         # What was closed, and its descriptor used again, was claimed in the
         # new meter. The others are adopted under the process's own name.
-        self.start(
-            """three, four, five = udp(3), udp(4), udp(5)
+        self.start("""three, four, five = udp(3), udp(4), udp(5)
 hand_over(3)
 first = meter("first")
 netmeter.set_socket_service(three, "given")
@@ -121,8 +117,7 @@ first.read_service()
 for sock, size in (three, 1), (four, 10), (five, 100):
     send(sock, size)
 tell("end")
-"""
-        )
+""")
         self.hear("reload")
         self.meter.unload()
         self.meter.load({})
@@ -134,16 +129,14 @@ tell("end")
 
     def test_a_closed_descriptor_does_not_end_the_search(self):
         # It did: nothing behind it was claimed.
-        self.start(
-            """three, four, five = udp(3), udp(4), udp(5)
+        self.start("""three, four, five = udp(3), udp(4), udp(5)
 three.close()
 hand_over(1000000000)
 first = meter("first")
 send(four, 1)
 send(five, 10)
 tell("end")
-"""
-        )
+""")
         self.hear("end")
         self.expect({"first": 11})
         self.done()
@@ -151,15 +144,13 @@ tell("end")
 
     def test_without_the_environment_they_keep_their_names(self):
         # sd_listen_fds(1) before the registration hides them.
-        self.start(
-            """three = udp(3)
+        self.start("""three = udp(3)
 hand_over(1)
 del os.environ["LISTEN_FDS"], os.environ["LISTEN_PID"]
 first = meter("first")
 send(three, 1)
 tell("end")
-"""
-        )
+""")
         self.hear("end")
         self.expect({"daemon": 1})
         self.done()

@@ -61,9 +61,7 @@ def build_go_client(source_directory, directory, go=None):
     go = go or shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
         raise RuntimeError("no go: install golang-go")
-    source, program = os.path.join(directory, "source"), os.path.join(
-        directory, "go_client"
-    )
+    source, program = os.path.join(directory, "source"), os.path.join(directory, "go_client")
     # What Bazel hands to the test are links, which Go does not follow.
     shutil.copytree(source_directory, source)
     environment = dict(

@@ -32,16 +32,7 @@ GRPCIO = {"pygrpcold": "==1.49.1", "pygrpcnew": ""}
 # X25519MLKEM768, whose share of the key alone has 1216 bytes.
 CURL_CFFI = "==0.16.3"
 
-PROGRAMS = (
-    "grpc-cpp",
-    "grpc-go",
-    "go-tls",
-    "curl-h2",
-    "curl-local",
-    "curl-unknown",
-    "openssl-sni",
-    "openssl-without",
-)
+PROGRAMS = ("grpc-cpp", "grpc-go", "go-tls", "curl-h2", "curl-local", "curl-unknown", "openssl-sni", "openssl-without")
 CONFIG = {
     "services": list(PROGRAMS),
     "proxy_ports": [lab.PROXY_PORT, SINK_PORT, GREETING_PORT],
@@ -104,9 +95,7 @@ class ClientsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.directory = lab.temporary_directory(cls)
         # What needs the network comes first.
-        cls.pythons = {
-            service: clients.make_venv("grpcio", GRPCIO[service]) for service in GRPCIO
-        }
+        cls.pythons = {service: clients.make_venv("grpcio", GRPCIO[service]) for service in GRPCIO}
         chrome = clients.make_venv("curl_cffi", CURL_CFFI)
         cls.pythons.update((service, chrome) for service in cls.CHROMES.values())
         cls.go, cls.go_version = clients.build_go_client(lab.path("test/names/go_client"), cls.directory)
@@ -128,28 +117,10 @@ class ClientsTest(unittest.TestCase):
     @classmethod
     def start_servers(cls):
         in_cloud = cls.cloud.inside
-        certificate, key = (
-            os.path.join(cls.directory, name) for name in ("cert", "key")
-        )
+        certificate, key = (os.path.join(cls.directory, name) for name in ("cert", "key"))
         lab.run(
-            *(
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:P-256",
-            ),
-            *(
-                "-nodes",
-                "-subj",
-                "/CN=cloud.example",
-                "-out",
-                certificate,
-                "-keyout",
-                key,
-            ),
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-subj", "/CN=cloud.example", "-out", certificate, "-keyout", key),
         )
         client = lab.path("test/names/grpc_client")
         cls.start(client, "serve", "%s:%d" % GRPC)
@@ -168,29 +139,14 @@ class ClientsTest(unittest.TestCase):
             tls = network.TlsEcho(network.listen(*TLS), certificate, key)
             listener = network.listen(lab.Cloud.THERE, TLS_PORT)
         cls.direct = network.Relay(listener, TLS, in_cloud)
-        cls.sniffers = {
-            "proxy": network.Sniffer("lo"),
-            "direct": network.Sniffer("gate"),
-        }
-        for server in (
-            cls.proxy,
-            cls.sink,
-            cls.greeting,
-            cls.direct,
-            tls,
-            *cls.sniffers.values(),
-        ):
+        cls.sniffers = {"proxy": network.Sniffer("lo"), "direct": network.Sniffer("gate")}
+        for server in (cls.proxy, cls.sink, cls.greeting, cls.direct, tls, *cls.sniffers.values()):
             cls.addClassCleanup(server.close)
 
     @classmethod
     def start(cls, *arguments):
         log = tempfile.TemporaryFile()
-        process = subprocess.Popen(
-            arguments,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=lab.die_with_parent,
-        )
+        process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, preexec_fn=lab.die_with_parent)
 
         def stop():
             process.kill()
@@ -209,15 +165,7 @@ class ClientsTest(unittest.TestCase):
         lab.print_table(
             "sent over each channel, against what the meter says (%s)" % cls.go_version,
             (
-                *(
-                    "client",
-                    "destination",
-                    "path",
-                    "payload sent",
-                    "seen",
-                    "received",
-                    "seen",
-                ),
+                *("client", "destination", "path", "payload sent", "seen", "received", "seen"),
                 *("wire bytes sent", "seen", "received", "seen", ""),
             ),
             cls.rows,
@@ -232,12 +180,7 @@ class ClientsTest(unittest.TestCase):
         return link
 
     def python(self, service, *arguments):
-        return [
-            self.pythons.get(service, lab.PYTHON),
-            "-m",
-            "magma.%s.main" % service,
-            *arguments,
-        ]
+        return [self.pythons.get(service, lab.PYTHON), "-m", "magma.%s.main" % service, *arguments]
 
     def environment(self):
         return dict(os.environ, PYTHONPATH=self.directory, PYTHONDONTWRITEBYTECODE="1")
@@ -246,9 +189,7 @@ class ClientsTest(unittest.TestCase):
         """Runs a client that opens one connection for each destination, in
         this order."""
         first = len(relay.connections)
-        out = self.meter.run(
-            arguments, env=self.environment(), cwd=self.directory, **options
-        )
+        out = self.meter.run(arguments, env=self.environment(), cwd=self.directory, **options)
         for number in range(first, first + len(destinations)):
             self.ended(relay, number)
         lab.wait_for(relay.quiet, "their ends")
@@ -258,9 +199,7 @@ class ClientsTest(unittest.TestCase):
         return out.decode(errors="replace").strip()
 
     def of_service(self, service):
-        return {
-            key: row for key, row in self.meter.series().items() if key[1] == service
-        }
+        return {key: row for key, row in self.meter.series().items() if key[1] == service}
 
     def settled(self, service):
         """Its series, when nothing moves any more."""
@@ -283,9 +222,7 @@ class ClientsTest(unittest.TestCase):
             seen = found.get(key, dict.fromkeys(lab.COUNTERS, 0))
             wire, good = collections.Counter(), True
             for connection in mine:
-                counters, reset = self.sniffers[path].conversation(
-                    connection.port, port
-                )
+                counters, reset = self.sniffers[path].conversation(connection.port, port)
                 for counter, (least, most) in counters.items():
                     wire[counter, 0] += least
                     wire[counter, 1] += most
@@ -295,13 +232,7 @@ class ClientsTest(unittest.TestCase):
             sent = sum(connection.received for connection in mine)
             good = good and seen["tx_payload_bytes"] == sent
             cells = [sent, seen["tx_payload_bytes"]]
-            for counter in (
-                "rx_payload_bytes",
-                "tx_bytes",
-                "rx_bytes",
-                "tx_packets",
-                "rx_packets",
-            ):
+            for counter in ("rx_payload_bytes", "tx_bytes", "rx_bytes", "tx_packets", "rx_packets"):
                 least, most = wire[counter, 0], wire[counter, 1]
                 good = good and least <= seen[counter] <= most
                 cells.append("%d" % most if least == most else "%d..%d" % (least, most))
@@ -328,20 +259,13 @@ class ClientsTest(unittest.TestCase):
         for service in GRPCIO:
             arguments = self.python(service, "127.0.0.1:8443", *self.TWO)
             names = ["streamer", "metricsd"]
-            versions.append(
-                self.run_client(arguments, self.proxy, "proxy", service, names)
-            )
+            versions.append(self.run_client(arguments, self.proxy, "proxy", service, names))
         print("grpcio", *versions)
         self.assertEqual(versions[0], "1.49.1")
         self.assertNotEqual(versions[0], versions[1])
 
     def test_grpc_go(self):
-        arguments = [
-            self.program("grpc-go", self.go),
-            "grpc",
-            "127.0.0.1:8443",
-            *self.TWO,
-        ]
+        arguments = [self.program("grpc-go", self.go), "grpc", "127.0.0.1:8443", *self.TWO]
         names = ["streamer", "metricsd"]
         self.run_client(arguments, self.proxy, "proxy", "grpc-go", names)
 
@@ -351,14 +275,7 @@ class ClientsTest(unittest.TestCase):
             # One message of gRPC.
             file.write(struct.pack("!BI", 0, size) + bytes(size))
         return [
-            *(
-                self.program(service, "curl"),
-                "-sS",
-                "--noproxy",
-                "*",
-                "-o",
-                "/dev/null",
-            ),
+            *(self.program(service, "curl"), "-sS", "--noproxy", "*", "-o", "/dev/null"),
             *("-H", "content-type: application/grpc", "-H", "te: trailers"),
             *("--max-time", "20", "--connect-to", "::127.0.0.1:8443", *options),
             *("--data-binary", "@" + body, "http://%s:8443/test.Names/Echo" % host),
@@ -383,11 +300,7 @@ class ClientsTest(unittest.TestCase):
 
     def test_openssl(self):
         for service, options, name in (
-            (
-                "openssl-sni",
-                ["-servername", "bootstrapper-cloud.example"],
-                "bootstrapper",
-            ),
+            ("openssl-sni", ["-servername", "bootstrapper-cloud.example"], "bootstrapper"),
             ("openssl-without", ["-noservername"], ""),
         ):
             out = self.run_client(
@@ -402,9 +315,7 @@ class ClientsTest(unittest.TestCase):
         target = "%s:%d" % (lab.Cloud.THERE, TLS_PORT)
         names = ["streamer-cloud.example=5000", "fluentd-cloud.example=60"]
         arguments = [self.program("go-tls", self.go), "tls", target, *names]
-        self.run_client(
-            arguments, self.direct, "direct", "go-tls", ["streamer", "fluentd"]
-        )
+        self.run_client(arguments, self.direct, "direct", "go-tls", ["streamer", "fluentd"])
 
     # {MTU: service}
     CHROMES = {1500: "chrome", 1280: "chrome1280", 576: "chrome576"}
@@ -420,12 +331,8 @@ class ClientsTest(unittest.TestCase):
         for mtu, service in self.CHROMES.items():
             self.set_mtu(mtu)
             first = len(self.direct.connections)
-            arguments = self.python(
-                service, target, "streamer-cloud.example", "metricsd-cloud.example"
-            )
-            version = self.run_client(
-                arguments, self.direct, "direct", service, ["streamer", "metricsd"]
-            )
+            arguments = self.python(service, target, "streamer-cloud.example", "metricsd-cloud.example")
+            version = self.run_client(arguments, self.direct, "direct", service, ["streamer", "metricsd"])
             for connection in self.direct.connections[first:]:
                 hello = self.sniffers["direct"].opening(connection.port, TLS_PORT)
                 print("%s, MTU %d: hello in segments of" % (version, mtu), hello)
@@ -437,10 +344,7 @@ class ClientsTest(unittest.TestCase):
 
     def raw(self, service, target, then, data=b""):
         client = self.meter.start(
-            self.python(service, target, then),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=self.environment(),
+            self.python(service, target, then), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment()
         )
         self.addCleanup(client.stdout.close)
         self.addCleanup(client.wait)
@@ -455,11 +359,7 @@ class ClientsTest(unittest.TestCase):
         Regression: a client may have connected, and be dead, before the relay has
         accepted it. A relay without a connection is quiet, too, and the test of the
         idle connection found none, once in many runs of a busy machine."""
-        lab.wait_for(
-            lambda: len(relay.connections) > number
-            and relay.connections[number].closed,
-            "its end",
-        )
+        lab.wait_for(lambda: len(relay.connections) > number and relay.connections[number].closed, "its end")
         return relay.connections[number]
 
     def test_idle_connection_is_pending_until_its_end(self):
@@ -470,9 +370,7 @@ class ClientsTest(unittest.TestCase):
         self.assertEqual(set(found), {("pending", "idle", "", "tcp", "proxy")})
         (row,) = found.values()
         # SYN, SYN-ACK, ACK
-        self.assertEqual(
-            [row[counter] for counter in lab.COUNTERS], [112, 60, 2, 1, 0, 0]
-        )
+        self.assertEqual([row[counter] for counter in lab.COUNTERS], [112, 60, 2, 1, 0, 0])
         client.send_signal(signal.SIGKILL)
         client.wait()
         connection = self.ended(self.sink, first)
@@ -487,36 +385,28 @@ class ClientsTest(unittest.TestCase):
         client, result = self.raw("greeted", "127.0.0.1:%d" % GREETING_PORT, "stay")
         self.assertEqual(result, 0)
         lab.wait_for(
-            lambda: self.greeting.connections[first:]
-            and self.greeting.connections[first].sent,
-            "the greeting",
+            lambda: self.greeting.connections[first:] and self.greeting.connections[first].sent, "the greeting"
         )
         time.sleep(0.2)
         found = self.of_service("greeted")
         self.assertEqual(set(found), {("pending", "greeted", "", "tcp", "proxy")})
         (row,) = found.values()
         # SYN, SYN-ACK, ACK; 42 bytes, ACK
-        self.assertEqual(
-            [row[counter] for counter in lab.COUNTERS], [164, 154, 3, 2, 0, 42]
-        )
+        self.assertEqual([row[counter] for counter in lab.COUNTERS], [164, 154, 3, 2, 0, 42])
         client.kill()
         client.wait()
         connection = self.ended(self.greeting, first)
         self.expect("greeted", "proxy", [("", connection)], self.greeting)
 
     def test_16_kib_without_a_name_are_enough(self):
-        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
-            [0, 0, 0, 4, 0, 0, 0, 0, 0]
-        )
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
         frame = bytes([0, 4, 0, 0xFA, 0, 0, 0, 0, 0]) + bytes(1024)
         # :authority, which comes too late
         headers = b"\x82\x84\x86\x41\x16streamer-cloud.example"
         late = bytes([0, 0, len(headers), 1, 5, 0, 0, 0, 1]) + headers
         first = len(self.sink.connections)
         target = "127.0.0.1:%d" % SINK_PORT
-        client, result = self.raw(
-            "unnamed", target, "stay", preface + 17 * frame + late
-        )
+        client, result = self.raw("unnamed", target, "stay", preface + 17 * frame + late)
         self.assertEqual(result, 0)
         # While it is open.
         found = self.settled("unnamed")

@@ -16,14 +16,7 @@ import network
 PORT = 9000
 IMAGE = "/bin/busybox"
 CONFIG = {
-    "names_from": [
-        "registration",
-        "command_line",
-        "service_list",
-        "container",
-        "unit",
-        "executable",
-    ],
+    "names_from": ["registration", "command_line", "service_list", "container", "unit", "executable"],
     "units": {"magma@*.service": "$1"},
 }
 
@@ -140,24 +133,17 @@ class ContainersTest(unittest.TestCase):
         linux = spec["linux"]
         linux.pop("resources")  # a machine may forbid them
         linux["cgroupsPath"] = os.path.join(self.below, name)
-        linux["namespaces"] = [
-            space
-            for space in linux["namespaces"]
-            if space["type"] not in ("network", "cgroup")
-        ]
+        linux["namespaces"] = [space for space in linux["namespaces"] if space["type"] not in ("network", "cgroup")]
         spec["mounts"] = [m for m in spec["mounts"] if m["type"] != "cgroup"]
         with open(bundle + "/config.json", "w") as file:
             json.dump(spec, file)
-        return subprocess.Popen(
-            self.crun("run", "--bundle", bundle, name), stdin=subprocess.DEVNULL
-        )
+        return subprocess.Popen(self.crun("run", "--bundle", bundle, name), stdin=subprocess.DEVNULL)
 
     def test_two_containers_of_one_image_stay_apart(self):
         spec = self.make_image()
         ids = [secrets.token_hex(32) for _ in range(2)]
         running = [
-            self.run_container(spec, "libpod-" + name, sending(megabytes))
-            for name, megabytes in zip(ids, (1, 9))
+            self.run_container(spec, "libpod-" + name, sending(megabytes)) for name, megabytes in zip(ids, (1, 9))
         ]
         for process in running:
             self.assertEqual(process.wait(60), 0)
@@ -187,9 +173,7 @@ class ContainersTest(unittest.TestCase):
         shutil.copy(lab.path("test/live/live_actor"), self.path("image/rootfs/bin"))
         spec["process"]["capabilities"] = {}
         words = "register=inside tag=cloud udp=%s/%d/100/1000" % (lab.Cloud.THERE, PORT)
-        running = self.run_container(
-            spec, "libpod-" + secrets.token_hex(32), "exec /bin/live_actor " + words
-        )
+        running = self.run_container(spec, "libpod-" + secrets.token_hex(32), "exec /bin/live_actor " + words)
         self.assertEqual(running.wait(60), 0)
         found = self.meter.series()
         new = {key[:3]: found[key] for key in found if found[key] != self.before.get(key)}
@@ -222,18 +206,9 @@ class ContainersTest(unittest.TestCase):
         manager = subprocess.Popen(
             booted("/lib/systemd/systemd", "--user"),
             preexec_fn=enter,
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": runtime,
-                "XDG_RUNTIME_DIR": runtime,
-                "SYSTEMD_UNIT_PATH": units,
-            },
+            env={"PATH": os.environ["PATH"], "HOME": runtime, "XDG_RUNTIME_DIR": runtime, "SYSTEMD_UNIT_PATH": units},
         )
-        keys = [
-            ("service", "mobilityd"),
-            ("unit", "web@a.service"),
-            ("unit", "web@b.service"),
-        ]
+        keys = [("service", "mobilityd"), ("unit", "web@a.service"), ("unit", "web@b.service")]
         try:
             sent = self.finish(*keys)
         finally:

@@ -21,10 +21,7 @@ import lab
 THERE = lab.Cloud.THERE
 WHEEL = "tiny-1.0-py3-none-any.whl"
 # What a program of the host sees in place of its own, in a mount namespace.
-FILES = {
-    "/etc/resolv.conf": "nameserver %s\n" % THERE,
-    "/etc/nsswitch.conf": "hosts: files dns\n",
-}
+FILES = {"/etc/resolv.conf": "nameserver %s\n" % THERE, "/etc/nsswitch.conf": "hosts: files dns\n"}
 
 
 class NameServer:
@@ -102,19 +99,12 @@ class HostTest(unittest.TestCase):
         cls.write("www/simple/tiny/index.html", link)
         with zipfile.ZipFile(cls.path("www", WHEEL), "w") as wheel:
             about = "tiny-1.0.dist-info/"
-            wheel.writestr(
-                about + "METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
-            )
-            wheel.writestr(
-                about + "WHEEL",
-                "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-            )
+            wheel.writestr(about + "METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+            wheel.writestr(about + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             wheel.writestr(about + "RECORD", "")
         for name, text in FILES.items():
             cls.write("root" + name, text)
-        cls.write(
-            "sources.list", "deb [trusted=yes] http://deb.example.org/debian ./\n"
-        )
+        cls.write("sources.list", "deb [trusted=yes] http://deb.example.org/debian ./\n")
         for state in ("lists/partial", "archives/partial"):
             os.makedirs(cls.path("apt", state))
 
@@ -129,10 +119,7 @@ class HostTest(unittest.TestCase):
 
     def run_programs(self):
         """Each as on a host of its own, whose name server is ours."""
-        script = "".join(
-            'mount --bind "%s" %s && ' % (self.path("root" + name), name)
-            for name in FILES
-        )
+        script = "".join('mount --bind "%s" %s && ' % (self.path("root" + name), name) for name in FILES)
         options = {
             "Dir::Etc::SourceList": self.path("sources.list"),
             "Dir::Etc::SourceParts": "/dev/null",
@@ -153,11 +140,7 @@ class HostTest(unittest.TestCase):
         curl = ["curl", "-sSf", "-o", "/dev/null", "--max-time", "20"]
         curl += ["--cacert", self.path("cert")]
         # No variable may name a proxy, or other certificates.
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": self.directory,
-            "PIP_CONFIG_FILE": "/dev/null",
-        }
+        environment = {"PATH": os.environ["PATH"], "HOME": self.directory, "PIP_CONFIG_FILE": "/dev/null"}
         shutil.rmtree(self.path("apt/lists"))
         os.makedirs(self.path("apt/lists/partial"))
         for command in (
@@ -167,10 +150,7 @@ class HostTest(unittest.TestCase):
             [*curl, "http://www.example.org:80/debian/Packages"],
             [*curl, "http://mirror.example.org/debian/Packages"],
         ):
-            self.meter.run(
-                ["unshare", "--mount", "sh", "-c", script + 'exec "$@"', "sh", *command],
-                env=environment,
-            )
+            self.meter.run(["unshare", "--mount", "sh", "-c", script + 'exec "$@"', "sh", *command], env=environment)
 
     def rows(self, config):
         self.meter.load(config)
@@ -212,6 +192,7 @@ class HostTest(unittest.TestCase):
         found = self.rows({"destinations_of": []})
         self.assertEqual({key[2] for key in found}, {""})
         self.assertEqual({key[1] for key in found}, {"http", "python3", "curl"})
+
 
 if __name__ == "__main__":
     lab.main(240)

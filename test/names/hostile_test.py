@@ -25,11 +25,7 @@ CONFIG = {
     "services": ["mme", "state"],
     "aliases": {"oai_mme": "mme"},
     "units": {"mme.service": "mme", "magma@*.service": "$1"},
-    "register_by": {
-        "mme": "uid:%d" % OWNER,
-        "policydb": "group:%d" % OWNERS_GROUP,
-        "state": "anyone",
-    },
+    "register_by": {"mme": "uid:%d" % OWNER, "policydb": "group:%d" % OWNERS_GROUP, "state": "anyone"},
 }
 
 CLONE_NEWUSER = 0x10000000
@@ -137,9 +133,7 @@ class HostileTest(unittest.TestCase):
 
     def as_user(self, uid, function, gid=None):
         """In a process of the meter's."""
-        return self.meter.inside(
-            lambda: (become(uid, uid if gid is None else gid), function())[1]
-        )
+        return self.meter.inside(lambda: (become(uid, uid if gid is None else gid), function())[1])
 
     def program(self, name):
         path = os.path.join(self.directory, name)
@@ -178,71 +172,42 @@ class HostileTest(unittest.TestCase):
         return done.stdout
 
     def refused(self):
-        status = lab.run(
-            lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir
-        )
+        status = lab.run(lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir)
         return json.loads(status)["seen"]["refused_controls"]
 
     # --- Another one's name ---------------------------------------------------
 
     def test_only_its_user_registers_a_service(self):
         before = self.refused()
-        self.assertEqual(
-            self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), errno.EPERM
-        )
+        self.assertEqual(self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), errno.EPERM)
         self.assertEqual(self.refused(), before + 1)
         size = self.size()
         for uid in (OWNER, 0):
-            self.assertEqual(
-                self.as_user(
-                    uid, lambda: (control(NM_REGISTER, "mme"), send(size))[0]
-                ),
-                0,
-            )
+            self.assertEqual(self.as_user(uid, lambda: (control(NM_REGISTER, "mme"), send(size))[0]), 0)
             self.expect(SERVICE, "mme", size)
         # Of a setuid program the caller is asked.
         self.assertEqual(
-            self.meter.inside(
-                lambda: (
-                    os.setresuid(STRANGER, OWNER, OWNER),
-                    control(NM_REGISTER, "mme"),
-                )[1]
-            ),
+            self.meter.inside(lambda: (os.setresuid(STRANGER, OWNER, OWNER), control(NM_REGISTER, "mme"))[1]),
             errno.EPERM,
         )
 
     def test_only_its_group_registers_a_service(self):
-        self.assertEqual(
-            self.as_user(STRANGER, lambda: control(NM_REGISTER, "policydb")),
-            errno.EPERM,
-        )
+        self.assertEqual(self.as_user(STRANGER, lambda: control(NM_REGISTER, "policydb")), errno.EPERM)
         size = self.size()
         self.assertEqual(
-            self.as_user(
-                STRANGER,
-                lambda: (control(NM_REGISTER, "policydb"), send(size))[0],
-                OWNERS_GROUP,
-            ),
-            0,
+            self.as_user(STRANGER, lambda: (control(NM_REGISTER, "policydb"), send(size))[0], OWNERS_GROUP), 0
         )
         self.expect(SERVICE, "policydb", size)
 
     def test_anyone_registers_what_is_not_kept(self):
         for name in ("state", "whatever"):
             size = self.size()
-            self.assertEqual(
-                self.as_user(
-                    STRANGER, lambda: (control(NM_REGISTER, name), send(size))[0]
-                ),
-                0,
-            )
+            self.assertEqual(self.as_user(STRANGER, lambda: (control(NM_REGISTER, name), send(size))[0]), 0)
             self.expect(SERVICE, name, size)
 
     def test_nobody_else_gives_a_socket_to_a_service(self):
         for uid, expected in ((STRANGER, errno.EPERM), (OWNER, 0)):
-            self.assertEqual(
-                self.as_user(uid, lambda: control(NM_SERVICE, "mme")), expected
-            )
+            self.assertEqual(self.as_user(uid, lambda: control(NM_SERVICE, "mme")), expected)
         # A tag is a destination's name, and no service's.
         self.assertEqual(self.as_user(STRANGER, lambda: control(NM_TAG, "mme")), 0)
 
@@ -265,11 +230,7 @@ class HostileTest(unittest.TestCase):
 
     def test_an_executables_name_makes_no_service_of_a_stranger(self):
         for name in ("mme", "oai_mme"):
-            for uid, kind, seen in (
-                (OWNER, SERVICE, "mme"),
-                (0, SERVICE, "mme"),
-                (STRANGER, BINARY, name),
-            ):
+            for uid, kind, seen in ((OWNER, SERVICE, "mme"), (0, SERVICE, "mme"), (STRANGER, BINARY, name)):
                 size = self.size()
                 self.execute([self.program(name)], size, uid)
                 self.expect(kind, seen, size)
@@ -328,10 +289,7 @@ class HostileTest(unittest.TestCase):
 
     def run_before_the_load(self, path, config, cgroup, uid):
         """A shell sends after the load what it was started for before."""
-        words = "echo ready; read; printf %%%ds x > /dev/udp/127.0.0.1/%d" % (
-            self.size(),
-            lab.PROXY_PORT,
-        )
+        words = "echo ready; read; printf %%%ds x > /dev/udp/127.0.0.1/%d" % (self.size(), lab.PROXY_PORT)
         self.meter.unload()
         type(self).before = {}
 
@@ -341,10 +299,7 @@ class HostileTest(unittest.TestCase):
             become(uid, uid)
 
         process = subprocess.Popen(
-            [path, "-c", words],
-            preexec_fn=prepare,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [path, "-c", words], preexec_fn=prepare, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         try:
             process.stdout.readline()
@@ -365,16 +320,10 @@ class HostileTest(unittest.TestCase):
 
     def test_a_load_changes_who_may(self):
         self.meter.load({**CONFIG, "register_by": {}})
-        self.assertEqual(
-            self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), 0
-        )
+        self.assertEqual(self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), 0)
         self.meter.load(CONFIG)
-        self.assertEqual(
-            self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), errno.EPERM
-        )
-        config = lab.run(
-            lab.LOADER, "status", "--config", "--pin-dir", self.meter.pin_dir
-        ).decode()
+        self.assertEqual(self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), errno.EPERM)
+        config = lab.run(lab.LOADER, "status", "--config", "--pin-dir", self.meter.pin_dir).decode()
         self.assertIn('register_by:\n  "mme": "uid:%d"' % OWNER, config)
 
     # --- No name ----------------------------------------------------------------
@@ -409,11 +358,7 @@ class HostileTest(unittest.TestCase):
 
     def test_a_user_namespace_hides_nobody(self):
         size = self.size()
-        self.execute(
-            ["unshare", "--user", "--map-root-user", self.program("hidden")],
-            size,
-            STRANGER,
-        )
+        self.execute(["unshare", "--user", "--map-root-user", self.program("hidden")], size, STRANGER)
         self.expect(BINARY, "hidden", size)
 
     # --- Beside the meter ---------------------------------------------------------
@@ -477,9 +422,7 @@ class FullTableTest(unittest.TestCase):
         self.sends = SEND.replace("8443", str(port))
 
     def processes_full(self):
-        text = subprocess.check_output(
-            [lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir]
-        )
+        text = subprocess.check_output([lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir])
         return json.loads(text)["lost"]["processes"]["full"]
 
     def start(self, function):
@@ -537,9 +480,7 @@ class FullTableTest(unittest.TestCase):
         os.write(wake, b"x")
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.fill()
-        rename = (
-            "import ctypes; ctypes.CDLL(None).prctl(15, b'early', 0, 0, 0)\n"
-        ) + self.sends
+        rename = ("import ctypes; ctypes.CDLL(None).prctl(15, b'early', 0, 0, 0)\n") + self.sends
 
         def stranger():
             self.meter.enter()
@@ -549,9 +490,7 @@ class FullTableTest(unittest.TestCase):
 
         child = self.start(stranger)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
-        sent = {
-            key[:2]: row["tx_payload_bytes"] for key, row in self.meter.series().items()
-        }
+        sent = {key[:2]: row["tx_payload_bytes"] for key, row in self.meter.series().items()}
         # What ends on the machine meanwhile leaves room for the stranger: then he has the
         # name of the path that he executed, and else that of the file.
         self.assertEqual(sent.pop((SERVICE, "early")), 111)

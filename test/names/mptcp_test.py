@@ -81,9 +81,7 @@ class MptcpTest(unittest.TestCase):
     def missing(self, found, direction):
         """How much more the link had than was counted; and how much that may be:
         the last packets of connections whose socket is gone."""
-        packets = [
-            p for p in self.sniffer.packets if (p.sender == HERE) == (direction == "tx")
-        ]
+        packets = [p for p in self.sniffer.packets if (p.sender == HERE) == (direction == "tx")]
         counted = sum(row[direction + "_bytes"] for row in found.values())
         connections = {(p.source, p.target) for p in packets}
         return sum(p.bytes for p in packets) - counted, 3 * 80 * len(connections)
@@ -116,9 +114,7 @@ class MptcpTest(unittest.TestCase):
             "%d 80 host.example plain 300000" % MPTCP,
             "%d 80 host-by-tcp.example plain 400000" % 0,
         ]
-        self.meter.run(
-            [lab.PYTHON, "-c", CLIENT], input="".join(x + "\n" for x in lines).encode()
-        )
+        self.meter.run([lab.PYTHON, "-c", CLIENT], input="".join(x + "\n" for x in lines).encode())
         found = self.series()
         names = ("sni", "sni-by-tcp", "host", "host-by-tcp")
         keys = [("binary", "python3", n + ".example", "tcp", "direct") for n in names]
@@ -128,6 +124,7 @@ class MptcpTest(unittest.TestCase):
         # By MPTCP, what it sends a second time counts, too.
         request = len("PUT / HTTP/1.1\r\nHost: host-by-tcp.example\r\n\r\n")
         self.assertEqual(found[keys[3]]["tx_payload_bytes"], 400000 + request)
+
 
 if __name__ == "__main__":
     lab.main(240)

@@ -58,9 +58,7 @@ class Relay:
                 return
             connection = Connection(peer[1])
             self.connections.append(connection)
-            threading.Thread(
-                target=self._serve, args=(client, connection), daemon=True
-            ).start()
+            threading.Thread(target=self._serve, args=(client, connection), daemon=True).start()
 
     def _serve(self, client, connection):
         ends = {client: None}
@@ -173,9 +171,7 @@ class Sniffer:
     def __init__(self, interface, protocols=(socket.IPPROTO_TCP,)):
         self._protocols = protocols
         self._both = interface != "lo"  # there, each is seen twice
-        self._socket = socket.socket(
-            socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3)
-        )
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
         # SO_RCVBUFFORCE
         self._socket.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
         self._socket.bind((interface, 3))
@@ -235,9 +231,7 @@ class Sniffer:
                     acked = (packet.ack - first) % 2**32
                     if fin is not None and acked > (fin - first) % 2**32:
                         acked -= 1
-                    counters["rx_payload_bytes"] = max(
-                        counters["rx_payload_bytes"], acked
-                    )
+                    counters["rx_payload_bytes"] = max(counters["rx_payload_bytes"], acked)
             ended = ended or sent and (packet.fin or packet.rst)
             reset = reset or sent and packet.rst
         if not reset:

@@ -9,7 +9,6 @@
  * and the next page is not there. But for those that the lines call unreadable.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
 #include <linux/netlink.h>
@@ -168,50 +167,18 @@ static void every_option(const struct kind* kind, int level) {
   }
 }
 
-/* Values that mean something. */
-static void sensible(void) {
-  const struct kind *tcp4 = &kinds[0], *udp4 = &kinds[1], *udp6 = &kinds[4],
-                    *packet = &kinds[9];
-  struct ip_mreqn mreq = {.imr_multiaddr = {htonl(0xe1010101)},
-                          .imr_address = {htonl(INADDR_LOOPBACK)}};
-  struct linger linger = {1, 5};
-  struct timeval timeout = {3, 250000};
-  struct ipv6_mreq mreq6 = {.ipv6mr_interface = 1};
-  struct packet_mreq promiscuous = {.mr_ifindex = 1, .mr_type = 1};
+/* Names of modules, of the right length and longer. */
+static void modules(void) {
+  const char* names[] = {"reno", "cubic", "nm_no_such", ""};
   char text[64];
 
-  inet_pton(AF_INET6, "ff02::1:2", &mreq6.ipv6mr_multiaddr);
-  for (const char** name =
-           (const char*[]){"reno", "cubic", "nm_no_such", "", NULL};
-       *name; name++) {
-    int length = snprintf(text, sizeof(text), "%s", *name);
+  for (size_t i = 0; i < LENGTH(names); i++) {
+    int length = snprintf(text, sizeof(text), "%s", names[i]);
 
     for (int extra = 0; extra < 3; extra++)
-      call(tcp4, IPPROTO_TCP, TCP_CONGESTION, *name, text, length + extra);
-    call(tcp4, IPPROTO_TCP, TCP_ULP, *name, text, length + 1);
-  }
-  call(udp4, SOL_SOCKET, SO_BINDTODEVICE, "lo", "lo", 2);
-  call(udp4, SOL_SOCKET, SO_BINDTODEVICE, "lo", "lo", 3);
-  call(tcp4, SOL_SOCKET, SO_LINGER, "linger", (char*)&linger, sizeof(linger));
-  call(tcp4, SOL_SOCKET, SO_RCVTIMEO, "time", (char*)&timeout, sizeof(timeout));
-  call(udp4, IPPROTO_IP, IP_ADD_MEMBERSHIP, "mreqn", (char*)&mreq,
-       sizeof(mreq));
-  call(udp6, IPPROTO_IPV6, IPV6_JOIN_GROUP, "mreq6", (char*)&mreq6,
-       sizeof(mreq6));
-  call(packet, SOL_PACKET, PACKET_ADD_MEMBERSHIP, "mreq", (char*)&promiscuous,
-       sizeof(promiscuous));
-  /* A source filter of 100 addresses fits in a page, one of 2,000 does not. */
-  for (int sources = 100; sources <= 2000; sources += 1900) {
-    struct ip_msfilter* sized = calloc(1, 16 + 4 * sources);
-
-    sized->imsf_multiaddr = mreq.imr_multiaddr;
-    sized->imsf_interface.s_addr = htonl(INADDR_LOOPBACK);
-    sized->imsf_numsrc = sources;
-    for (int i = 0; i < sources; i++)
-      sized->imsf_slist[i].s_addr = htonl(0x0a000001 + i);
-    call(udp4, IPPROTO_IP, IP_MSFILTER, "sources", (char*)sized,
-         16 + 4 * sources);
-    free(sized);
+      call(&kinds[0], IPPROTO_TCP, TCP_CONGESTION, names[i], text,
+           length + extra);
+    call(&kinds[0], IPPROTO_TCP, TCP_ULP, names[i], text, length + 1);
   }
 }
 
@@ -253,7 +220,7 @@ int main(void) {
     call(&kinds[k], 9999, 1, "level", "abcd", 4);
     call(&kinds[k], 0x6e75, 1, "level", "abcd", 4);
   }
-  sensible();
+  modules();
   tables();
   return 0;
 }

@@ -32,19 +32,13 @@ class SetsockoptReplayTest(unittest.TestCase):
     def test_every_call_has_the_same_result(self):
         begin = time.monotonic()
         replay = lab.path("test/names/replay")
-        without, again, with_meter = self.with_and_without(
-            lambda: self.fresh(replay).decode().splitlines()
-        )
+        without, again, with_meter = self.with_and_without(lambda: self.fresh(replay).decode().splitlines())
         self.assertEqual(without, again, "the calls have no fixed results")
         self.assertEqual(len(without), len(with_meter))
         good = lambda lines: sum(": 0 0 " in line for line in lines)
-        pairs = [
-            pair for pair in zip(without, with_meter) if " unreadable" not in pair[0]
-        ]
+        pairs = [pair for pair in zip(without, with_meter) if " unreadable" not in pair[0]]
         different = [pair for pair in pairs if pair[0] != pair[1]]
-        large = [
-            pair[0] for pair in pairs if int(pair[0].split("*")[1].split(":")[0]) > 4096
-        ]
+        large = [pair[0] for pair in pairs if int(pair[0].split("*")[1].split(":")[0]) > 4096]
         print(
             "%d calls of setsockopt, %d of them succeed; %d of more than a page, %d succeed; "
             "%d differ with a meter; %.1f s"

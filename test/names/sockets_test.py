@@ -153,9 +153,7 @@ class SocketsTest(unittest.TestCase):
     # --- Processes and the cloud --------------------------------------------------
 
     def start(self, name, source, *arguments, **options):
-        return lab.start_service(
-            self, name, COMMON + source, str(self.port), *arguments, **options
-        )
+        return lab.start_service(self, name, COMMON + source, str(self.port), *arguments, **options)
 
     def package(self, name, source):
         lab.make_package(self.directory, name, COMMON + source)
@@ -361,16 +359,12 @@ give(channel, sock)
         self.hear(pair["taker"], "sent")
         self.assertEqual(self.receive(sock, 2000), 2000)
         time.sleep(0.3)  # the last acknowledgement
-        self.assertEqual(
-            {key[1]: row["tx_payload_bytes"] for key, row in self.settled().items()}, {"giver": 3000}
-        )
+        self.assertEqual({key[1]: row["tx_payload_bytes"] for key, row in self.settled().items()}, {"giver": 3000})
         self.tell(pair["taker"], "claim")
         self.assertEqual(self.receive(sock, 701), 700)
         sock.close()
         self.end(pair["taker"])
-        self.expect(
-            "passed by SCM_RIGHTS, NM_SERVICE later", {"giver": (3000, 0), "taker": (700, 0)}
-        )
+        self.expect("passed by SCM_RIGHTS, NM_SERVICE later", {"giver": (3000, 0), "taker": (700, 0)})
 
     # --- Accepted sockets -----------------------------------------------------------
 

@@ -14,18 +14,7 @@ import lab
 BINARY, SERVICE = "binary", "service"
 
 CONFIG = {
-    "services": [
-        "subscriberdb",
-        "sessiond",
-        "mme",
-        "connectiond",
-        "liagentd",
-        "sctpd",
-        "abort_session_service",
-        "s6a_async_service",
-        "envoy_controller",
-        "state",
-    ],
+    "services": ["subscriberdb", "sessiond", "mme", "abort_session_service", "envoy_controller", "state"],
     "aliases": {"oai_mme": "mme", "agw_of": "mme"},
 }
 
@@ -71,9 +60,7 @@ class VectorsTest(unittest.TestCase):
         for sink in cls.sinks:
             sink.close()
         lab.print_table(
-            "expected against seen",
-            ("command", "kind", "name", "path", "bytes sent", "seen", ""),
-            cls.rows,
+            "expected against seen", ("command", "kind", "name", "path", "bytes sent", "seen", ""), cls.rows
         )
 
     # --- What is run ----------------------------------------------------------
@@ -111,33 +98,17 @@ class VectorsTest(unittest.TestCase):
         """That what was new since the last time is this: {(kind, name): bytes},
         everything, and nothing else."""
         now = {}
-        for (
-            kind,
-            name,
-            destination,
-            transport,
-            path,
-        ), row in self.meter.series().items():
-            self.assertEqual((destination, transport), ("", "udp"))
+        for (kind, name, *rest, path), row in self.meter.series().items():
+            self.assertEqual(rest, ["", "udp"])
             now[kind, name, path] = row["tx_payload_bytes"]
-        seen = {
-            key: now[key] - self.before.get(key, 0)
-            for key in now
-            if now[key] != self.before.get(key, 0)
-        }
+        seen = {key: now[key] - self.before.get(key, 0) for key in now if now[key] != self.before.get(key, 0)}
         type(self).before = now
         wanted = {(kind, name, way): size for (kind, name), size in expected.items()}
         for key in sorted({**wanted, **seen}):
             self.rows.append(
                 (
                     _short(shown.replace(self.directory, "..."), 70),
-                    *(
-                        key[0],
-                        _short(key[1], 24),
-                        key[2],
-                        wanted.get(key, "-"),
-                        seen.get(key, "-"),
-                    ),
+                    *(key[0], _short(key[1], 24), key[2], wanted.get(key, "-"), seen.get(key, "-")),
                     "good" if wanted.get(key) == seen.get(key) else "WRONG",
                 )
             )
@@ -149,12 +120,8 @@ class VectorsTest(unittest.TestCase):
         to = options.pop("to", "127.0.0.1:8443")
         words = "%s udp=%s/%d" % (do, to, size)
         self.meter.run([program, *arguments], env=self.tell(NM_DO=words))
-        shown = " ".join(
-            [os.fsencode(path).decode(errors="backslashreplace"), *arguments]
-        )
-        self.expect(
-            shown + ("  [%s]" % do if do else ""), {(kind, name): size}, **options
-        )
+        shown = " ".join([os.fsencode(path).decode(errors="backslashreplace"), *arguments])
+        self.expect(shown + ("  [%s]" % do if do else ""), {(kind, name): size}, **options)
 
     def check_python(self, arguments, kind, name):
         size = self.size()
@@ -164,13 +131,37 @@ class VectorsTest(unittest.TestCase):
 
     # --- The table of facts/magma.md, row by row --------------------------------
 
-    def test_01_python_module(self):
-        self.check_python(
-            ["python3", "-m", "magma.subscriberdb.main"], SERVICE, "subscriberdb"
-        )
+    def test_01_python_modules(self):
+        for module, kind, name in (
+            ("magma.subscriberdb.main", SERVICE, "subscriberdb"),
+            ("subscriberdb.main", BINARY, "python3"),  # not Magma's
+            ("magma.%s.main" % ("x" * 64), SERVICE, "x" * 64),
+            ("magma.%s.main" % ("x" * 65), BINARY, "python3"),
+        ):
+            self.check_python(["python3", "-m", module], kind, name)
 
-    def test_02_sessiond(self):
-        self.check_program("usr/local/bin/sessiond", SERVICE, "sessiond")
+    def test_02_executables(self):
+        conf = ["-c", "/var/opt/magma/tmp/mme.conf"]
+        for path, kind, name, arguments in (
+            ("usr/local/bin/sessiond", SERVICE, "sessiond", []),
+            ("foo", BINARY, "foo", ["bar", "magma.sessiond"]),
+            ("usr/sbin/sshd", BINARY, "sshd", []),
+            ("usr/local/bin/mme", SERVICE, "mme", conf),
+            ("usr/local/bin/oai_mme", SERVICE, "mme", conf),
+            ("bazel-bin/lte/gateway/c/core/agw_of", SERVICE, "mme", conf),
+            ("opt/td-agent-bit/bin/td-agent-bit", BINARY, "td-agent-bit", conf),
+            # The same 15 bytes, which the kernel keeps as a name.
+            ("envoy_controller", SERVICE, "envoy_controller", ["--log_dir=/var/log"]),
+            ("envoy_controlle", BINARY, "envoy_controlle", []),
+            ("envoy_controllers", BINARY, "envoy_controllers", []),
+            ("abort_session_service", SERVICE, "abort_session_service", []),
+            (b"x\xff", BINARY, "x\\xff", []),
+            ("c" * 63, BINARY, "c" * 63, []),
+            ("long/" * 20 + "d" * 64, BINARY, "d" * 64, []),
+            ("\udcff" * 64, BINARY, "\\xff" * 64, []),
+            ("e" * 64 + "f", BINARY, "e" * 64, []),
+        ):
+            self.check_program(path, kind, name, arguments)
 
     def test_03_sessiond_that_is_gone_before_anybody_looks(self):
         size = self.size()
@@ -178,82 +169,29 @@ class VectorsTest(unittest.TestCase):
         self.meter.run([path, str(size)])
         self.expect("sessiond, gone at once", {(SERVICE, "sessiond"): size})
 
-    def test_04_module_of_another_program(self):
-        self.check_program("foo", BINARY, "foo", ["bar", "magma.sessiond"])
-
-    def test_05_python_module_that_is_not_magmas(self):
-        self.check_python(["python3", "-m", "subscriberdb.main"], BINARY, "python3")
-
-    def test_06_sshd(self):
-        self.check_program("usr/sbin/sshd", BINARY, "sshd")
-
-    def test_07_mme(self):
-        conf = [
-            "-c",
-            "/var/opt/magma/tmp/mme.conf",
-            "-s",
-            "/var/opt/magma/tmp/spgw.conf",
-        ]
-        self.check_program("usr/local/bin/mme", SERVICE, "mme", conf)
-        self.check_program("usr/local/bin/oai_mme", SERVICE, "mme", conf)
-        self.check_program("bazel-bin/lte/gateway/c/core/agw_of", SERVICE, "mme", conf)
-
-    def test_08_names_of_16_characters(self):
-        self.check_program(
-            "envoy_controller", SERVICE, "envoy_controller", ["--log_dir=/var/log"]
-        )
-        self.check_program("abort_session_service", SERVICE, "abort_session_service")
-        self.check_program("s6a_async_service", SERVICE, "s6a_async_service")
-        # The same 15 characters, and another program.
-        self.check_program("envoy_controlle", BINARY, "envoy_controlle")
-        self.check_program("envoy_controllers", BINARY, "envoy_controllers")
-
     def test_09_bazel_script(self):
         script = self.script("bazel/subscriberdb/main.py")
         self.check_python([lab.PYTHON, script], SERVICE, "subscriberdb")
 
     def test_10_interpreter_flags(self):
-        self.check_python(["python3", "-u", "-m", "magma.state.main"], SERVICE, "state")
-        self.check_python(
-            [
-                "python3",
-                "-B",
-                "-W",
-                "ignore",
-                "-X",
-                "dev",
-                "-m",
-                "magma.state.main",
-                "-v",
-            ],
-            SERVICE,
-            "state",
-        )
-        self.check_python(["python3", "-um", "magma.state.main"], SERVICE, "state")
-        self.check_python(["python3", "-mmagma.state.main"], SERVICE, "state")
+        for flags in (
+            ["-u", "-m", "magma.state.main"],
+            ["-B", "-W", "ignore", "-X", "dev", "-m", "magma.state.main", "-v"],
+            ["-um", "magma.state.main"],
+            ["-mmagma.state.main"],
+        ):
+            self.check_python(["python3", *flags], SERVICE, "state")
 
     def test_11_python_that_is_gone_before_anybody_looks(self):
         # No reader has run while it lived; here it is killed, too.
         size = self.size()
-        lab.make_package(
-            self.packages,
-            "killed",
-            SEND + "import signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
-        )
-        self.meter.run(
-            ["python3", "-m", "magma.killed.main"],
-            status=-9,
-            env=self.tell(NM_BYTES=str(size)),
-        )
-        self.expect(
-            "python3 -m magma.killed.main, SIGKILL", {(SERVICE, "killed"): size}
-        )
+        lab.make_package(self.packages, "killed", SEND + "import signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+        self.meter.run(["python3", "-m", "magma.killed.main"], status=-9, env=self.tell(NM_BYTES=str(size)))
+        self.expect("python3 -m magma.killed.main, SIGKILL", {(SERVICE, "killed"): size})
 
     def test_12_helper_threads(self):
         for thread in ("grpc_global_tim", "default-executo"):
-            self.check_program(
-                "usr/local/bin/sessiond", SERVICE, "sessiond", do="thread=" + thread
-            )
+            self.check_program("usr/local/bin/sessiond", SERVICE, "sessiond", do="thread=" + thread)
             self.check_program("sshd", BINARY, "sshd", do="thread=" + thread)
 
     def test_13_nghttpx(self):
@@ -266,20 +204,6 @@ class VectorsTest(unittest.TestCase):
             way="direct",
         )
 
-    def test_14_td_agent_bit(self):
-        self.check_program(
-            "opt/td-agent-bit/bin/td-agent-bit",
-            BINARY,
-            "td-agent-bit",
-            ["-c", "td-agent-bit.conf"],
-        )
-
-    def test_15_name_that_is_no_utf8(self):
-        self.check_program(b"x\xff", BINARY, "x\\xff")
-        # It disturbs nobody: sshd's bytes are counted once.
-        self.check_program("sshd", BINARY, "sshd")
-        self.check_program("sshd", BINARY, "sshd")
-
     def test_16_process_that_nobody_may_look_at(self):
         self.check_program("sessiond", SERVICE, "sessiond", do="hide")
         size = self.size()
@@ -290,36 +214,14 @@ class VectorsTest(unittest.TestCase):
             "os.setgid(65534), os.setuid(65534)\n"
             "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n" + SEND,
         )
-        self.meter.run(
-            ["python3", "-m", "magma.hidden.main"], env=self.tell(NM_BYTES=str(size))
-        )
-        self.expect(
-            "python3 -m magma.hidden.main, not dumpable", {(SERVICE, "hidden"): size}
-        )
+        self.meter.run(["python3", "-m", "magma.hidden.main"], env=self.tell(NM_BYTES=str(size)))
+        self.expect("python3 -m magma.hidden.main, not dumpable", {(SERVICE, "hidden"): size})
 
     # --- What surrounds the table ------------------------------------------------
 
-    def test_20_long_names(self):
-        for name in ("a" * 15, "b" * 16, "c" * 63, "d" * 64):
-            self.check_program(name, BINARY, name)
-            self.check_program("long/" * 20 + name, BINARY, name)
-        self.check_program("\udcff" * 64, BINARY, "\\xff" * 64)
-        self.check_python(
-            ["python3", "-m", "magma.%s.main" % ("x" * 64)], SERVICE, "x" * 64
-        )
-        self.check_python(
-            ["python3", "-m", "magma.%s.main" % ("x" * 65)], BINARY, "python3"
-        )
-
-    def test_21_names_beyond_64_characters_are_cut(self):
-        self.check_program("e" * 64 + "f", BINARY, "e" * 64)
-
     def test_22_env_executes_python(self):
-        self.check_python(
-            ["/usr/bin/env", "python3", "-m", "magma.subscriberdb.main"],
-            SERVICE,
-            "subscriberdb",
-        )
+        command = ["/usr/bin/env", "python3", "-m", "magma.subscriberdb.main"]
+        self.check_python(command, SERVICE, "subscriberdb")
 
     def test_23_scripts(self):
         for interpreter in (lab.PYTHON, "/usr/bin/env python3", lab.PYTHON + " -u"):
@@ -337,27 +239,15 @@ class VectorsTest(unittest.TestCase):
         script = self.script("bin/unknown/main.py", lab.PYTHON)
         self.check_python(["/usr/bin/env", "python3", script], BINARY, "python3")
         self.check_python(["/usr/bin/env", script], BINARY, "main.py")
-        self.check_python(
-            ["python3", "-u", "bin/subscriberdb/main.py"], SERVICE, "subscriberdb"
-        )
-        self.check_python(
-            ["python3", "bin/subscriberdb/../unknown/main.py"], BINARY, "python3"
-        )
+        self.check_python(["python3", "-u", "bin/subscriberdb/main.py"], SERVICE, "subscriberdb")
+        self.check_python(["python3", "bin/subscriberdb/../unknown/main.py"], BINARY, "python3")
 
     def test_24_not_a_module(self):
         code = "import magma.subscriberdb.main"
-        self.check_python(
-            ["python3", "-c", code, "-m", "magma.state.main"], BINARY, "python3"
-        )
+        self.check_python(["python3", "-c", code, "-m", "magma.state.main"], BINARY, "python3")
         size = self.size()
-        with open(
-            os.path.join(self.packages, "magma", "subscriberdb", "main.py"), "rb"
-        ) as file:
-            self.meter.run(
-                ["python3", "-", "magma.state.main"],
-                stdin=file,
-                env=self.tell(NM_BYTES=str(size)),
-            )
+        with open(os.path.join(self.packages, "magma", "subscriberdb", "main.py"), "rb") as file:
+            self.meter.run(["python3", "-", "magma.state.main"], stdin=file, env=self.tell(NM_BYTES=str(size)))
         self.expect("python3 - magma.state.main", {(BINARY, "python3"): size})
 
     def test_25_titles_change_nothing(self):
@@ -372,39 +262,26 @@ class VectorsTest(unittest.TestCase):
         self.check_program("sessiond", BINARY, "other", do="exec=" + other)
         self.check_program("sessiond", BINARY, "other", do="threadexec=" + other)
 
-    def test_27_one_millisecond(self):
-        launcher, path = lab.path("test/names/launcher"), self.program(
-            "one-ms", "datagram"
-        )
-        out = self.meter.run([launcher, "short", "50", path]).decode().split("\n")
-        self.expect("one-ms, %s" % out[1], {(BINARY, "one-ms"): 101 * int(out[0])})
-        median = int(out[1].split("median ")[1].split()[0])
-        # 0.4 ms on an idle machine; a busy one only has to be in the range.
-        self.assertLess(median, 50000, "its processes live too long here")
+    def test_27_short_processes(self):
+        path = os.fsdecode(self.program("one-ms", "datagram"))  # lives some 0.4 ms
+        self.meter.run(["sh", "-c", 'for _ in $(seq 50); do "$0" 101 || exit; done', path])
+        self.expect("one-ms, 50 times", {(BINARY, "one-ms"): 50 * 101})
 
     # --- Registration -----------------------------------------------------------
 
     def test_30_registration(self):
         self.check_program("nm-reg", SERVICE, "registered", do="register=registered")
-        self.check_program(
-            "nm-reg", SERVICE, "registered", do="thread=worker register=registered"
-        )
+        self.check_program("nm-reg", SERVICE, "registered", do="thread=worker register=registered")
 
     def test_31_registration_is_inherited_over_fork(self):
         self.check_program("nm-reg", SERVICE, "parent", do="register=parent fork fork")
 
     def test_32_registration_ends_at_exec(self):
         other = os.fsdecode(self.program("after-exec"))
-        self.check_program(
-            "nm-reg", BINARY, "after-exec", do="register=before exec=" + other
-        )
-        self.check_program(
-            "nm-reg", BINARY, "after-exec", do="register=before fork exec=" + other
-        )
+        self.check_program("nm-reg", BINARY, "after-exec", do="register=before exec=" + other)
+        self.check_program("nm-reg", BINARY, "after-exec", do="register=before fork exec=" + other)
         other = os.fsdecode(self.program("sessiond"))
-        self.check_program(
-            "nm-reg", SERVICE, "sessiond", do="register=before exec=" + other
-        )
+        self.check_program("nm-reg", SERVICE, "sessiond", do="register=before exec=" + other)
 
     def test_33_nobody_renames_another_process(self):
         # A child is handed a socket of ours and registers by it: it is the
@@ -413,10 +290,7 @@ class VectorsTest(unittest.TestCase):
             size, others = self.size(), self.size()
             words = "impostor=impostor/%d udp=127.0.0.1:8443/%d" % (others, size)
             self.meter.run([self.program(name)], env=self.tell(NM_DO=words))
-            self.expect(
-                name + "  [impostor=impostor]",
-                {(kind, name): size, (SERVICE, "impostor"): others},
-            )
+            self.expect(name + "  [impostor=impostor]", {(kind, name): size, (SERVICE, "impostor"): others})
 
     # --- Process ids that are used again ----------------------------------------
 
@@ -424,9 +298,7 @@ class VectorsTest(unittest.TestCase):
         """first and second: (command, bytes) each."""
         size = self.size()
         launcher = self.program("nm-launcher", "launcher")
-        ids = self.meter.run(
-            [launcher, "reuse", first, second, str(size)], env=self.tell()
-        )
+        ids = self.meter.run([launcher, first, second, str(size)], env=self.tell())
         self.assertEqual(len(set(ids.split())), 1, ids)
         self.expect(shown, {**expected, (BINARY, "nm-launcher"): size})
 
