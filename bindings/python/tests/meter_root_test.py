@@ -42,9 +42,7 @@ def transfer(verb, size, destination=None, family=socket.AF_INET):
 def busy(meter):
     """The own series that have counted something, by destination: a tag in
     front of connect() may leave a series without a packet."""
-    return {
-        s.destination: s for s in meter.read_service() if s.tx_packets + s.rx_packets
-    }
+    return {s.destination: s for s in meter.read_service() if s.tx_packets + s.rx_packets}
 
 
 def wait_until(function, seconds=10):
@@ -158,32 +156,6 @@ class RealMeterTest(unittest.TestCase):
                 for call in (netmeter.tag_socket, netmeter.set_socket_service):
                     with self.assertRaisesRegex(netmeter.InvalidArgumentError, "not an IP socket"):
                         call(unix, "cloud")
-
-        self.lab.inside(inside)
-
-    def test_sockets_count_under_a_service_of_their_own(self):
-        def inside():
-            with self.open(service="gateway") as meter:
-                sent = {}
-                for service in ("mobilityd", "sessiond"):
-                    with socket.socket() as sock:
-                        netmeter.set_socket_service(sock, service)
-                        netmeter.tag_socket(sock.fileno(), "cloud")
-                        sock.connect(("127.0.0.1", lab.PROXY_PORT))
-                        line = b"UP %d\n" % len(service) + service.encode()
-                        sock.sendall(line)
-                        sock.recv(1)
-                        sent[service] = len(line)
-                sent["gateway"] = transfer("UP", 1000, "cloud")[0]
-
-                def total(service):
-                    return sum(
-                        s.tx_payload_bytes
-                        for s in meter.read_service(service)
-                        if s.destination == "cloud"
-                    )
-
-                self.assertEqual({s: total(s) for s in sent}, sent)
 
         self.lab.inside(inside)
 
@@ -374,8 +346,7 @@ class FakeMeterTest(unittest.TestCase):
     def test_every_field_is_exact(self):
         with tempfile.TemporaryDirectory() as directory:
             subprocess.run(
-                [WITH_FAKE_METER, directory, str(FILLERS)]
-                + [sys.executable, __file__, "read_fake_meter", directory],
+                [WITH_FAKE_METER, directory, str(FILLERS)] + [sys.executable, __file__, "read_fake_meter", directory],
                 check=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )

@@ -74,11 +74,7 @@ class OptionsTest(unittest.TestCase):
 
     def test_wait_for_loader_opens_without_a_meter(self):
         meter = netmeter.Meter.open(NOWHERE, wait_for_loader=True)
-        for read in (
-            meter.read_host,
-            meter.read_health,
-            lambda: meter.read_service("mme"),
-        ):
+        for read in (meter.read_host, meter.read_health, lambda: meter.read_service("mme")):
             with self.assertRaisesRegex(netmeter.UnavailableError, "waiting") as caught:
                 read()
             self.assertEqual(caught.exception.code, "UNAVAILABLE")
@@ -115,9 +111,7 @@ class OptionsTest(unittest.TestCase):
         with self.assertRaisesRegex(netmeter.FailedPreconditionError, "closed"):
             bare.read_host()
         self.assertIn("closed", repr(bare))
-        self.assertIsInstance(
-            type("Mine", (netmeter.Meter,), {}).open(NOWHERE, "", True), netmeter.Meter
-        )
+        self.assertIsInstance(type("Mine", (netmeter.Meter,), {}).open(NOWHERE, "", True), netmeter.Meter)
 
 
 class ExtensionTest(unittest.TestCase):
@@ -160,10 +154,7 @@ class SocketTest(unittest.TestCase):
             with tempfile.TemporaryFile() as file:
                 # Once, a closed file's ValueError and a StringIO's OSError reached the
                 # caller unchanged.
-                for what in (
-                    (closed, file, file.fileno(), closed_file, io.StringIO())
-                    + (-1, 2**31, 2**70, -(2**70))
-                ):
+                for what in (closed, file, file.fileno(), closed_file, io.StringIO()) + (-1, 2**31, 2**70, -(2**70)):
                     with self.assertRaises(netmeter.InvalidArgumentError):
                         call(what, "streamer")
             for what in (None, "3", 3.0, [], object(), Fileno("3"), Fileno(None)):
@@ -202,9 +193,7 @@ class Fileno:
 class TypesTest(unittest.TestCase):
     def test_words_of_the_enums_are_those_of_the_library(self):
         self.assertEqual(tuple(k.value for k in netmeter.Kind), _netmeter.KINDS)
-        self.assertEqual(
-            tuple(t.value for t in netmeter.Transport), _netmeter.TRANSPORTS
-        )
+        self.assertEqual(tuple(t.value for t in netmeter.Transport), _netmeter.TRANSPORTS)
         self.assertEqual(tuple(p.value for p in netmeter.Path), _netmeter.PATHS)
 
     def test_samples_are_immutable_values(self):
@@ -241,6 +230,7 @@ class TypesTest(unittest.TestCase):
         for name, method in vars(netmeter.Meter).items():
             if not name.startswith("_"):
                 self.assertTrue(getattr(netmeter.Meter, name).__doc__, name)
+
 
 class BlockingTest(unittest.TestCase):
     """Calls that block for two seconds."""
@@ -285,9 +275,7 @@ class BlockingTest(unittest.TestCase):
         with SilentServer() as pin_dir:
             meter = netmeter.Meter.open(pin_dir, wait_for_loader=True)
             time.sleep(1.1)  # until reads look again
-            threads = [
-                threading.Thread(target=self.read, args=(meter,)) for _ in range(2)
-            ]
+            threads = [threading.Thread(target=self.read, args=(meter,)) for _ in range(2)]
             for thread in threads:
                 thread.start()
             time.sleep(0.2)
@@ -329,9 +317,7 @@ time.sleep(0.03)
         # interpreter had ended, and the process aborted.
         script = self.SCRIPT % (sys.path, NOWHERE)
         for _ in range(20):
-            done = subprocess.run(
-                [sys.executable, "-c", script], stderr=subprocess.PIPE, timeout=60
-            )
+            done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, timeout=60)
             self.assertEqual((done.returncode, done.stderr), (0, b""))
 
 
@@ -349,8 +335,7 @@ class SubinterpreterTest(unittest.TestCase):
                 "import sys; sys.path[:] = %r\n"
                 "try:\n import netmeter\n"
                 "except ImportError as error:\n"
-                " with open(%r, 'w') as file: file.write(str(error))\n"
-                % (sys.path, answer.name),
+                " with open(%r, 'w') as file: file.write(str(error))\n" % (sys.path, answer.name),
             )
             interpreters.destroy(interpreter)
             self.assertIn("not support loading in subinterpreters", answer.read())
@@ -410,16 +395,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     def test_hooks_of_others_may_read(self):
         # Hooks that were registered before ours run while the gate is closed. Once, they
         # waited for their own thread.
-        for hook in (
-            "before=read",
-            "after_in_parent=read",
-            "after_in_child=read",
-            "after_in_child=read_in_a_thread",
-        ):
+        for hook in ("before=read", "after_in_parent=read", "after_in_child=read", "after_in_child=read_in_a_thread"):
             done = subprocess.run(
-                [sys.executable, "-c", self.HOOKS % (sys.path, NOWHERE, hook)],
-                stdout=subprocess.PIPE,
-                timeout=60,
+                [sys.executable, "-c", self.HOOKS % (sys.path, NOWHERE, hook)], stdout=subprocess.PIPE, timeout=60
             )
             self.assertEqual((done.returncode, done.stdout), (0, b"read"), hook)
 
