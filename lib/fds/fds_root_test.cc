@@ -83,7 +83,7 @@ class FdsRootTest : public LoaderRootTest {
   }
 
   // On a socket that is made for it, to which anybody may connect.
-  void ServeOfAUnit(const std::string& group) {
+  void ServeOfAUnit(const std::string& group, bool unprivileged_bpf = false) {
     MustLoad();
     NamePaths();
     UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -98,6 +98,7 @@ class FdsRootTest : public LoaderRootTest {
       alarm(300);  // with loads in a slow guest
       const int log = open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
       if (dup2(log, STDERR_FILENO) < 0 ||
+          (unprivileged_bpf && !AllowUnprivilegedBpf()) ||
           (listener.get() != 3 && dup2(listener.get(), 3) != 3)) {
         _exit(2);
       }
@@ -226,6 +227,20 @@ class FdsRootTest : public LoaderRootTest {
   sockaddr_un address_ = {};
 
  private:
+  // As kernel.unprivileged_bpf_disabled=0, in a mount namespace of this process.
+  bool AllowUnprivilegedBpf() const {
+    const std::string zero = config_.pin_dir + ".zero";
+    std::ofstream(zero) << "0\n";
+    const char sysctl[] = "/proc/sys/kernel/unprivileged_bpf_disabled";
+    const bool allowed =
+        unshare(CLONE_NEWNS) == 0 &&
+        mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+        mount(zero.c_str(), sysctl, nullptr, MS_BIND, nullptr) == 0 &&
+        UnprivilegedBpfDisabled() == 0;
+    unlink(zero.c_str());
+    return allowed;
+  }
+
   void NamePaths() {
     log_ = config_.pin_dir + ".log";
     address_.sun_family = AF_UNIX;
@@ -236,25 +251,12 @@ class FdsRootTest : public LoaderRootTest {
 };
 
 TEST_F(FdsRootTest, ReachesTheGroupWithoutBpf) {
-  MustLoad();
-  SendFromCgroup(42);
-  ServeOptions serve;
-  serve.pin_dir = config_.pin_dir;
-  // Without a group that of the pins, which was netmeter whatever they said.
-  const std::string socket_path = config_.pin_dir + ".sock";
-  const pid_t server = fork();
-  if (server == 0) {
-    alarm(30);
-    _exit(ServeDescriptors(serve).ok() ? 0 : 1);
-  }
-  AwaitListener(socket_path);
-  // With the pins closed to the group there is only the socket.
-  ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
-  MeterOptions options;
-  options.pin_dir = config_.pin_dir;
-  auto read = [&](gid_t gid) {
+  Serve(0);
+  const auto read = [&](gid_t gid) {
     return InChild([&, gid] {
       if (!BecomeUser(gid)) return 2;
+      MeterOptions options;
+      options.pin_dir = config_.pin_dir;
       auto meter = Meter::Open(options);
       if (!meter.ok()) return absl::IsPermissionDenied(meter.status()) ? 3 : 4;
       auto samples = (*meter)->ReadHost();
@@ -266,11 +268,8 @@ TEST_F(FdsRootTest, ReachesTheGroupWithoutBpf) {
   };
   EXPECT_EQ(read(kGid), 0);
   EXPECT_EQ(read(kNobody), 3);
-  kill(server, SIGTERM);
-  int status = 0;
-  waitpid(server, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  EXPECT_NE(access(socket_path.c_str(), F_OK), 0);
+  EXPECT_EQ(Stop(), 0);
+  EXPECT_NE(access(address_.sun_path, F_OK), 0);
 }
 
 // What clients send is not read, and who reads nothing keeps nobody waiting: a server
@@ -539,18 +538,6 @@ TEST_F(FdsRootTest, WhyNobodyGetsTheMeterIsSaid) {
   EXPECT_EQ(Stop(), 0);
 }
 
-TEST_F(FdsRootTest, NoMeterIsSaid) {
-  Serve(0);
-  bool was_loaded = false;
-  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  EXPECT_EQ(Reads(5, kNobody), 0);
-  EXPECT_THAT(Log(), HasSubstr(absl::StrCat("netmeter-fds: no meter at ",
-                                            config_.pin_dir)));
-  const std::string log = Log();
-  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
-  EXPECT_EQ(Stop(), 0);
-}
-
 // --- The socket: its own, or one that it is given ---
 
 // netmeter-fds took over any socket that it could not connect to: a datagram
@@ -629,58 +616,9 @@ TEST_F(FdsRootTest, SaysWhatItNeeds) {
 // systemd called it again for a client that still waited, until the socket unit failed
 // for good: one exporter was enough.
 TEST_F(FdsRootTest, AUnitGoesOnWhereAnybodyCouldWrite) {
-  MustLoad();
-  const std::string path = config_.pin_dir + ".sock";
-  const std::string zero = config_.pin_dir + ".zero";
-  std::ofstream(zero) << "0\n";
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  strcpy(address.sun_path, path.c_str());
-  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address),
-                 sizeof(address)),
-            0);
-  ASSERT_EQ(listen(listener.get(), 8), 0);
-  ServeOptions serve;
-  serve.pin_dir = config_.pin_dir;
-  const pid_t server = fork();
-  if (server == 0) {
-    alarm(30);
-    const char sysctl[] = "/proc/sys/kernel/unprivileged_bpf_disabled";
-    if (unshare(CLONE_NEWNS) != 0 ||
-        mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount(zero.c_str(), sysctl, nullptr, MS_BIND, nullptr) != 0 ||
-        UnprivilegedBpfDisabled() != 0 ||
-        (listener.get() != 3 && dup2(listener.get(), 3) != 3)) {
-      _exit(2);
-    }
-    setenv("LISTEN_FDS", "1", 1);
-    setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
-    _exit(ServeDescriptors(serve).ok() ? 0 : 1);
-  }
-  for (int i = 0; i < 3; i++) {
-    UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address),
-                      sizeof(address)),
-              0);
-    pollfd polled = {client.get(), POLLIN, 0};
-    ASSERT_EQ(poll(&polled, 1, 10000), 1);
-    char byte, control[CMSG_SPACE(sizeof(int))];
-    iovec data = {&byte, 1};
-    msghdr message = {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    EXPECT_EQ(recvmsg(client.get(), &message, 0), 0);
-    EXPECT_EQ(message.msg_controllen, 0u);
-  }
-  kill(server, SIGTERM);
-  int status = 0;
-  waitpid(server, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  unlink(path.c_str());
-  unlink(zero.c_str());
+  ServeOfAUnit("", /*unprivileged_bpf=*/true);
+  for (int i = 0; i < 3; i++) EXPECT_EQ(Ask(0, {}, 0), 0);
+  EXPECT_EQ(Stop(), 0);
 }
 
 // Socket activation with ListenDatagram= made it spin: accept(2) fails there at
