@@ -397,20 +397,6 @@ class DocsTest(unittest.TestCase):
                         self.assertTrue(os.path.exists(os.path.join(ROOT, path)), f"{document}:{number}: {path}")
         self.assertGreater(seen, 50)
 
-    # bpf/README.md told of functions that had moved to other files.
-    def test_a_step_of_a_recipe_links_to_the_files_of_its_functions(self):
-        seen = 0
-        for document, heading in (("bpf/README.md", "How to add a counter"), ("CONTRIBUTING.md", "Add something")):
-            section = read(document).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-            self.assertTrue(section, heading)
-            for step in re.split(r"\n(?:\d+\. |\n)", section):
-                paths = [os.path.normpath(os.path.join(os.path.dirname(document), p)) for p in re.findall(r"\]\(([^)#]+)\)", step)]
-                texts = [read(path) for path in paths if os.path.isfile(os.path.join(ROOT, path))]
-                for name in re.findall(r"`(?:\w+::)*(\w+)\(\)`", step):
-                    seen += 1
-                    self.assertTrue(any(re.search(rf"\b{name}\(", text) for text in texts), f"{document}: {name}() in {paths}")
-        self.assertGreater(seen, 20)
-
     def test_tests_that_documents_name_exist(self):
         known = set()
         for name in tree():

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
-# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc, series or
+# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc or
 # http_request; all if none is given.
 #
 #   --runs N      executions of each (the default takes a few seconds)
@@ -19,7 +19,7 @@
 #
 #   wire_name 28000                                           10 minutes for 10 million
 #   http_request 12000, http 11000                            15 minutes
-#   command_line 6000, h2 5700, tls 5600, series 5000         half an hour
+#   command_line 6000, h2 5700, tls 5600                      half an hour
 #   grpc 3700                                                 one hour
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
@@ -34,7 +34,6 @@ declare -A sources=(
   [command_line]=lib/loader/process_identity.cc
   [wire_name]=lib/reader/wire_name.cc
   [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_session.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
-  [series]='lib/reader/series_reader.cc lib/reader/wire_name.cc lib/reader/words.cc'
   [http_request]=lib/exporter/http_peer.cc
 )
 declare -A libraries=(
@@ -42,11 +41,10 @@ declare -A libraries=(
   [command_line]='-labsl_strings -labsl_throw_delegate'
   [wire_name]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [grpc]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
-  [series]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [http_request]='-labsl_strings -labsl_throw_delegate'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [series]=3000 [http_request]=100000)
-declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [series]=2048 [http_request]=512)
+declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [http_request]=100000)
+declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [http_request]=512)
 
 runs='' seconds='' seed=1 keep='' targets=()
 while [ $# -gt 0 ]; do
@@ -66,7 +64,7 @@ while [ $# -gt 0 ]; do
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc series http_request)
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc http_request)
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1
