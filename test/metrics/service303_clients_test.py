@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Clients of gRPC in Go and Python, old and new, against the exporter's
+"""Clients of gRPC in Python, old and new, against the exporter's
 Service303, whose server is not gRPC's. Each calls all methods, one that is not
 there, GetMetrics with a compressed request, with one that is too long, with a
 deadline that has passed, and 40 times at once; and prints a line for each call.
 All have to print the same. The table is full: a reply has some 4 MB.
 
-Needs PyPI and the Go module proxy, once; then what is below ~/.cache/netmeter."""
+Needs PyPI, once; then what is below ~/.cache/netmeter."""
 
 import os
 import subprocess
@@ -27,13 +27,10 @@ FILLERS = 4500
 class Service303ClientsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.directory = lab.temporary_directory(cls)
         script = os.path.abspath(os.path.join(HERE, "service303_client.py"))
         cls.clients = {"grpcio of Debian": [lab.PYTHON, script]}
         for version in GRPCIO:
             cls.clients["grpcio" + version] = [clients.make_venv("grpcio", version), script]
-        go, version = clients.build_go_client(os.path.join(HERE, "service303_go_client"), cls.directory)
-        cls.clients["grpc-go, " + version] = [go]
         pin_dir = tempfile.mkdtemp(prefix="netmeter-test-")
         cls.addClassCleanup(os.rmdir, pin_dir)
         cls.exporter = subprocess.Popen(
