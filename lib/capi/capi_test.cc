@@ -2,10 +2,8 @@
 // Tests the C API without a meter: a wrong call returns an error, and does not crash.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
 #include <string>
 
@@ -45,32 +43,6 @@ TEST(CapiTest, WithoutAMeterOpenIsNotFoundAndLeavesTheOutputAlone) {
   EXPECT_THAT(error.message, StartsWith("no meter at /nonexistent/netmeter"));
   // A caller that passes no error struct gets only the code.
   EXPECT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_NOT_FOUND);
-}
-
-// glibc ends a cancelled thread in a system call by an exception. The bug: the exception
-// reached a noexcept function, which ended the process.
-TEST(CapiTest, AThreadMayBeCancelled) {
-  const auto open_again_and_again = [](void*) -> void* {
-    netmeter_options options = Waiting();
-    for (;;) {
-      netmeter_meter* meter = nullptr;
-      if (netmeter_open(&options, &meter, nullptr) != NETMETER_OK) continue;
-      netmeter_register(meter, "mme", 3, nullptr);
-      netmeter_close(meter);
-      pthread_testcancel();
-    }
-  };
-  for (int round = 0; round < 50; round++) {
-    pthread_t thread;
-    ASSERT_EQ(pthread_create(&thread, nullptr, open_again_and_again, nullptr),
-              0);
-    const timespec moment = {0, 1000000 + round * 10000};
-    nanosleep(&moment, nullptr);
-    ASSERT_EQ(pthread_cancel(thread), 0);
-    void* result = nullptr;
-    ASSERT_EQ(pthread_join(thread, &result), 0);
-    EXPECT_EQ(result, PTHREAD_CANCELED);
-  }
 }
 
 TEST(CapiTest, AMessageThatIsTooLongIsCut) {

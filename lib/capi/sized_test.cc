@@ -33,31 +33,19 @@ Callers CallersOf(size_t size) {
 
 constexpr uint64_t kUntouched = UINT64_MAX;
 
-TEST(SizedTest, AProgramOfVersionOneGetsWhatItHas) {
-  Callers callers = CallersOf(kFirstSize);
-  ASSERT_TRUE(
-      FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
-  EXPECT_EQ(callers.known.size, kFirstSize);
-  EXPECT_EQ(callers.known.first, 1u);
-  EXPECT_EQ(callers.known.second, kUntouched);
-}
-
-TEST(SizedTest, AProgramOfASizeBetweenGetsWhatItHas) {
-  Callers callers = CallersOf(offsetof(Grown, third));
-  ASSERT_TRUE(
-      FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
-  EXPECT_EQ(callers.known.size, offsetof(Grown, third));
-  EXPECT_EQ(callers.known.second, 2u);
-  EXPECT_EQ(callers.known.third, kUntouched);
-}
-
-TEST(SizedTest, WhatANewerProgramKnowsMoreIsZero) {
-  Callers callers = CallersOf(sizeof(callers));
-  ASSERT_TRUE(
-      FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
-  EXPECT_EQ(callers.known.size, sizeof(callers));
-  EXPECT_EQ(callers.known.third, 3u);
-  EXPECT_EQ(callers.more, 0u);
+TEST(SizedTest, AProgramOfAnyVersionGetsWhatItHas) {
+  const size_t between = offsetof(Grown, third);
+  for (const size_t size : {kFirstSize, between, sizeof(Callers)}) {
+    Callers callers = CallersOf(size);
+    ASSERT_TRUE(
+        FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
+    EXPECT_EQ(callers.known.size, size);
+    EXPECT_EQ(callers.known.first, 1u);
+    EXPECT_EQ(callers.known.second, size >= between ? 2u : kUntouched);
+    EXPECT_EQ(callers.known.third, size > between ? 3u : kUntouched);
+    // What a newer program knows more is zero.
+    EXPECT_EQ(callers.more, size > between ? 0u : kUntouched);
+  }
 }
 
 TEST(SizedTest, OptionsOfAnySizeAreTakenAsFarAsTheyGo) {

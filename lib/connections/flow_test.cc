@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include <fstream>
@@ -17,7 +16,6 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_split.h"
 #include "lib/base/text.h"
@@ -240,7 +238,7 @@ TEST(Flow, ALineThatIsNoFlowHasNoAddresses) {
 TEST(Flow, AnyBytesMakeValidLines) {
   std::mt19937 random(12);
   const TextLayout layout = FlowLayout(80);
-  for (int i = 0; i < 20000; i++) {
+  for (int i = 0; i < 1000; i++) {
     FlowRow row;
     const auto fill = [&random](void* to, size_t size) {
       for (size_t at = 0; at < size; at++) {
@@ -298,27 +296,6 @@ TEST(Flow, ATableHasWhenHowLongAndWhichProcess) {
                   "         python3/812       subscriberdb      streamer   "));
   row.process.clear();  // it has ended
   EXPECT_THAT(text(0, 0), ::testing::HasSubstr(" 812  "));
-}
-
-TEST(Flow, ATableFitsTheTerminalAndSaysWhatIsNoFlow) {
-  std::vector<FlowRow> rows(4, Row());
-  rows[1].series.name = "卫星链路卫星链路卫星链路";
-  rows[2].line = FlowLine::kRemainder;
-  rows[2].reason = NM_REST_LOST;
-  rows[3].line = FlowLine::kLost;
-  rows[3].records = 12;
-  for (size_t width = 79; width < 210; width++) {
-    const TextLayout layout = FlowLayout(width);
-    std::string text = layout.Header();
-    for (const FlowRow& row : rows) {
-      text += TableLine(row, layout, SizeUnits::kBinary);
-    }
-    for (const auto line : absl::StrSplit(text, '\n')) {
-      EXPECT_LE(DisplayWidth(line), width) << line;
-    }
-    EXPECT_THAT(text, ::testing::HasSubstr("(lost_records)"));
-    EXPECT_THAT(text, ::testing::HasSubstr("(12 lost records)"));
-  }
 }
 
 TEST(Flow, FiltersCompareEndsAndNames) {

@@ -191,34 +191,6 @@ TEST_F(BudgetMetricsTest, EndsWhileTheHistoryIsLocked) {
   EXPECT_LT(BudgetMetrics::Clock::now() - begin, 5 * kSecond);
 }
 
-// What was used stays on the page, and the status tells why it is not newer.
-TEST_F(BudgetMetricsTest, ALockedHistoryIsAsItWas) {
-  Write("budgets: [{name: all, limit: 1 GB}]");
-  Record(1000, 0);
-  BudgetMetrics metrics(config(), database());
-  const std::string first = PageWith("\"} 1000\n", &metrics);
-  const auto holder = Hold();
-  for (int i = 0; i < 200 && metrics.status().ok(); ++i) {
-    EXPECT_EQ(Page(&metrics, 3600), first);
-    usleep(50000);
-  }
-  EXPECT_EQ(Page(&metrics, 3600), first);
-  EXPECT_THAT(std::string(metrics.status().message()),
-              HasSubstr("has kept its lock for 0.5 seconds"));
-}
-
-TEST_F(BudgetMetricsTest, ChoosesFamilies) {
-  Write("budgets: [{name: all, limit: 1 GB}]");
-  Record(1000, 0);
-  BudgetMetrics metrics(config(), database());
-  EXPECT_EQ(Page(&metrics, 0, "kernsnoopd"), "");
-  const std::string used = Page(&metrics, 1, "netmeter_budget_used_bytes");
-  EXPECT_THAT(used, HasSubstr("netmeter_budget_used_bytes"));
-  EXPECT_THAT(used, Not(HasSubstr("netmeter_budget_limit_bytes")));
-  EXPECT_THAT(Page(&metrics, 1, "bytes"),
-              HasSubstr("netmeter_budget_limit_bytes"));
-}
-
 TEST_F(BudgetMetricsTest, WithoutAHistoryThereAreLimitsOnly) {
   Write("budgets: [{name: all, limit: 1 GB}]");
   BudgetMetrics metrics(config(), database());

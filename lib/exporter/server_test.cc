@@ -270,22 +270,6 @@ TEST_F(ServerTest, WithoutMemoryOneRequestFailsAndTheOthersAreServed) {
   EXPECT_GT(refused, 0);
 }
 
-TEST_F(ServerTest, SilentPeersMakeRoomForOthers) {
-  Start();
-  std::vector<UniqueFd> silent;
-  for (int i = 0; i < 300; ++i) {
-    silent.push_back(Connect(http_, i % 2 ? "GET /x HT" : ""));
-    if (i % 50 == 49) {
-      EXPECT_THAT(Get("/x"), EndsWith("answer to /x"));
-    }
-  }
-  Await([&] {
-    size_t open = 0;
-    for (const UniqueFd& fd : silent) open += IsOpen(fd);
-    return open <= options_.places[0];
-  });
-}
-
 TEST_F(ServerTest, PeersThatTakeNothingMakeRoomForOthers) {
   SetPlaces(100);
   // Each has a reply of its own.

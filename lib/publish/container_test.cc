@@ -159,47 +159,6 @@ TEST(Container, RoundTripsAreAHistogram) {
   EXPECT_TRUE(std::isinf(histogram.bucket(9).upper_bound()));
 }
 
-// The data that magmad sends each minute, for 38 series. Their dest_service is empty, as
-// kernsnoopd's was, so the rows are equal.
-TEST(Container, TheDefaultOfMagmaCostsLessThanKernsnoopd) {
-  std::vector<Sample> samples;
-  for (int i = 0; i < 38; ++i) {
-    samples.push_back(MakeSample(i % 2 == 0 ? Kind::kService : Kind::kBinary,
-                                 "program" + std::to_string(i), "",
-                                 static_cast<uint64_t>(i) * 1000));
-  }
-  MagmaOptions options;
-  options.scope = Scope::kHost;
-  const auto families = FamiliesOf(samples, Health(), options);
-  MetricsContainer ours = Parse(ToContainer(families, kTime));
-  ASSERT_EQ(ours.family_size(), 3);
-  // Made like those of Magma's metrics_export.py for kernsnoopd.
-  MetricsContainer theirs;
-  for (int i = 1; i < 3; ++i) {
-    MetricFamily* const family = theirs.add_family();
-    *family = ours.family(i);
-    for (auto& metric : *family->mutable_metric()) {
-      metric.set_timestamp_ms(kTime);
-    }
-  }
-  for (MetricsContainer* container : {&ours, &theirs}) {
-    for (auto& family : *container->mutable_family()) {
-      for (auto& metric : *family.mutable_metric()) {  // magmad does this
-        auto* const label = metric.add_label();
-        label->set_name("service");
-        label->set_value("kernsnoopd");
-      }
-    }
-  }
-  // Each minute of 30 days.
-  const auto mb_a_month = [](const MetricsContainer& container) {
-    return static_cast<double>(container.ByteSizeLong()) * 43200 / 1e6;
-  };
-  printf("38 series: %.0f MB a month; kernsnoopd: %.0f MB\n", mb_a_month(ours),
-         mb_a_month(theirs));
-  EXPECT_LE(ours.ByteSizeLong(), theirs.ByteSizeLong());
-}
-
 TEST(Container, HasNoFieldThatTheSchemaDoesNotHave) {
   const std::string bytes = ToContainer(
       FamiliesOfHost({MakeSample(Kind::kService, "mme", "x", 5)}, Health()),

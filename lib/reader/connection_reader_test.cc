@@ -11,7 +11,6 @@
 #include <atomic>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "lib/base/unique_fd.h"
@@ -151,15 +150,6 @@ TEST(ReadConnection, ABackloggedReceiverIsToldByWindowAndTime) {
   EXPECT_GT(client.unsent_bytes, 0U);
 }
 
-TEST(ReadConnection, AListenerHasAStateAndAnAddress) {
-  const Pair pair = Connect();
-  const Connection listener = Read(pair.listener.get());
-  EXPECT_EQ(listener.state, "LISTEN");
-  EXPECT_EQ(listener.local_port, Read(pair.server.get()).local_port);
-  EXPECT_EQ(listener.remote_address, "");
-  EXPECT_EQ(listener.unacknowledged_segments, 0U);
-}
-
 TEST(ReadConnection, AnIpv4PeerOfAnIpv6SocketIsIpv4) {
   UniqueFd listener(Open(AF_INET6, IPPROTO_TCP));
   sockaddr_in6 any = {};
@@ -241,17 +231,6 @@ TEST(ReadOwnConnections, GoesOnWhileOtherThreadsOpenAndClose) {
   }
   stop = true;
   other.join();
-}
-
-// If the first thread of a process ends before the others, /proc/self/fd becomes empty.
-// /proc/thread-self/fd does not.
-TEST(ReadOwnConnections, WorksInAnyThread) {
-  const Pair pair = Connect();
-  std::thread([&] {
-    const auto own = ReadOwnConnections();
-    ASSERT_TRUE(own.ok());
-    EXPECT_NE(Find(*own, pair.client.get()), nullptr);
-  }).join();
 }
 
 }  // namespace

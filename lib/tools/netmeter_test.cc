@@ -112,16 +112,6 @@ TEST(Netmeter, ABudgetsUserIsLookedUpEachTime) {
             "netmeter budget --help)\n");
 }
 
-// It was the help of all commands, which has no options.
-TEST(Netmeter, WrongUseNamesTheHelpOfItsCommand) {
-  EXPECT_THAT(RunNetmeter("usage --reset-day 32 2>&1").output,
-              EndsWith(" (see: netmeter usage --help)\n"));
-  EXPECT_THAT(RunNetmeter("budget --bytes --json 2>&1").output,
-              EndsWith(" (see: netmeter budget --help)\n"));
-  EXPECT_THAT(RunNetmeter("2>&1").output,
-              EndsWith(" (see: netmeter --help)\n"));
-}
-
 TEST(Netmeter, HelpTellsKindsAndExitStatus) {
   const std::string help = RunNetmeter("list --help").output;
   for (const char* text : {"service ", "binary ", "pending ", "unattributed ",

@@ -286,35 +286,6 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(first["cookie"], second["cookie"])
         self.check_balance(before, rows)
 
-    def named(self, port, host):
-        """Requests of HTTP/1, which name their destination, and a connection that
-        says nothing."""
-
-        def request():
-            for _ in range(20):
-                with socket.create_connection((host, port)) as one:
-                    one.sendall(b"GET / HTTP/1.1\r\nHost: streamer.example\r\n\r\n" + b"x" * 5000)
-                    one.shutdown(socket.SHUT_WR)
-                    while one.recv(65536):
-                        pass
-            socket.create_connection((host, port)).close()
-
-        before = self.series()
-        follower = self.follow()
-        self.meter.inside(request)
-        self.wait_for_flows(follower, 21)
-        rows = self.finish(follower)
-        self.check_balance(before, rows)
-        return [row for row in rows if row["record"] == "flow"]
-
-    def test_a_connection_that_names_its_destination_is_one_record(self):
-        with self.cloud.inside():
-            server = socket.create_server((THERE, 80))
-        self.addCleanup(server.close)
-        threading.Thread(target=serve, args=(server,), daemon=True).start()
-        destinations = collections.Counter(row.get("destination") for row in self.named(80, THERE))
-        self.assertEqual(destinations, {"streamer.example": 20, None: 1})
-
     def test_a_proxy_on_loopback_has_records_at_both_ends(self):
         self.addCleanup(self.meter.load)
         self.meter.load({"proxy_ports": [lab.PROXY_PORT]})
