@@ -28,8 +28,8 @@ import unittest
 
 
 def path(name):
-    """A file that belongs to the test, by its path in the tree: the programs
-    that a test starts have other working directories."""
+    """The absolute path of a file of the test, because the programs that a test
+    starts have other working directories."""
     return os.path.abspath(name)
 
 
@@ -58,7 +58,7 @@ def _check(result, what):
 
 
 def run(*arguments, **options):
-    """A command that must succeed; its output is shown when it does not."""
+    """Runs a command that must succeed; shows its output if it fails."""
     done = subprocess.run(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
     )
@@ -69,7 +69,7 @@ def run(*arguments, **options):
 
 
 def private_network():
-    """Once per process, before it has threads."""
+    """Call it once per process, before it has threads."""
     _check(_LIBC.unshare(CLONE_NEWNET), "unshare (root is needed)")
     run("ip", "link", "set", "lo", "up")
 
@@ -95,7 +95,7 @@ class Cloud:
             self._up("cloud", self.THERE)
 
     def _up(self, link, address):
-        # No IPv6: its neighbours would talk when they like.
+        # No IPv6, whose neighbour discovery would send packets at any time.
         with open("/proc/sys/net/ipv6/conf/%s/disable_ipv6" % link, "w") as file:
             file.write("1")
         run("ethtool", "-K", link, "tso", "off", "gso", "off", "gro", "off")
@@ -104,7 +104,7 @@ class Cloud:
 
     @contextlib.contextmanager
     def inside(self):
-        """What the calling thread opens here, it opens there."""
+        """The calling thread opens its sockets there."""
         _check(_LIBC.setns(self.network, CLONE_NEWNET), "setns")
         try:
             yield
@@ -138,7 +138,7 @@ class Meter:
         self._start_janitor()
 
     def _start_janitor(self):
-        """A process that takes everything away, however this one ends."""
+        """Starts a process that removes everything when this one ends."""
         readable, self._alive = os.pipe()
         self._janitor = os.fork()
         if self._janitor == 0:
@@ -158,7 +158,7 @@ class Meter:
         os.close(readable)
 
     def load(self, config=None):
-        """config: what would be in the file; None: as without a file."""
+        """config: the contents of the file; None: no file."""
         options = ["--quiet", "--group", "", "--cgroup", self.cgroup]
         if config is None:
             self._load("load", *options)
@@ -186,7 +186,7 @@ class Meter:
         finally:
             try:
                 self.unload()
-            finally:  # also where the loader cannot run
+            finally:  # even if the loader cannot run
                 os.rmdir(self.cgroup)
 
     def kill(self):
@@ -204,7 +204,7 @@ class Meter:
 
     def enter(self):
         """Moves the calling process into the cgroup."""
-        # Nothing that takes a lock: this may be a child of several threads.
+        # Takes no lock, because this may be the child of a threaded process.
         procs = os.open(self.cgroup + "/cgroup.procs", os.O_WRONLY)
         os.write(procs, b"0")
         os.close(procs)
@@ -254,7 +254,7 @@ def in_child(function):
         signal.alarm(60)
         try:
             result = (True, function())
-        except BaseException as error:  # all of it goes to the parent
+        except BaseException as error:  # the parent gets every error
             result = (False, error)
         with os.fdopen(writable, "wb") as pipe:
             pickle.dump(result, pipe)

@@ -65,11 +65,11 @@ __all__ = [
 __version__: str = _netmeter.__version__
 
 DEFAULT_PIN_DIR: str = _netmeter.DEFAULT_PIN_DIR
-"""Where netmeter-loader pins the maps if it is told nothing else."""
+"""The default pin directory of netmeter-loader."""
 
 
 class Error(Exception):
-    """What went wrong, in one line that says what to do about it."""
+    """An error of the meter. Its text is one line that also says what to do."""
 
     code: str
     """The name of the absl::StatusCode, such as "NOT_FOUND"."""
@@ -83,28 +83,27 @@ class Error(Exception):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """INVALID_ARGUMENT: a name or a descriptor cannot be right."""
+    """INVALID_ARGUMENT: a name or a descriptor is invalid."""
 
 
 class NotFoundError(Error):
-    """NOT_FOUND: netmeter-loader has not run (here, or for this cgroup)."""
+    """NOT_FOUND: no meter is loaded here, or for this cgroup."""
 
 
 class PermissionDeniedError(Error):
-    """PERMISSION_DENIED: not in the group of the pins; or, of a registration
-    or a tag: refused, because the meter's tables are full, or ``register_by``
-    of the configuration keeps the service for another user."""
+    """PERMISSION_DENIED: the process is not in the group of the pins. For a
+    registration or a tag: the meter's tables are full, or ``register_by`` of the
+    configuration reserves the service for another user."""
 
 
 class FailedPreconditionError(Error):
-    """FAILED_PRECONDITION: nothing was registered; the meter was closed, or
+    """FAILED_PRECONDITION: no service is registered; or the meter was closed, or
     unloaded from the kernel (open again); or it has another ABI version."""
 
 
 class UnavailableError(Error):
-    """UNAVAILABLE: with wait_for_loader, that no meter is loaded yet; or
-    ``netmeter-fds`` has no answer just now: the next read looks
-    again, at most once a second."""
+    """UNAVAILABLE: with wait_for_loader, no meter is loaded yet, or ``netmeter-fds``
+    does not answer. The next read looks again, at most once a second."""
 
 
 _ERRORS: Dict[str, Type[Error]] = {
@@ -122,27 +121,27 @@ def _error(code: str, message: str) -> Error:
 
 
 class Kind(enum.Enum):
-    """What a series belongs to. The values are those of the label ``kind``."""
+    """The kind of a series' owner. The values are those of the label ``kind``."""
 
     SERVICE = "service"
     """A process that registered itself, or that the configuration names."""
     BINARY = "binary"
     """Any other process, by its executable."""
     UNATTRIBUTED = "unattributed"
-    """Sockets that no process owns: the kernel's own, for instance."""
+    """Sockets that no process owns, such as the kernel's."""
     OVERFLOW = "overflow"
-    """The table of series or of names was full."""
+    """Traffic for which the table of series or of names was full."""
     PENDING = "pending"
-    """A service's traffic on connections that have not named their destination
-    yet; it moves to SERVICE when they have, so it may shrink."""
+    """A service's traffic on connections that have not named their destination yet. It
+    moves to SERVICE when they do, so it may shrink."""
     UNIT = "unit"
     """A process, by its systemd unit."""
     CONTAINER = "container"
     """A process, by the short id of its container."""
     RETIRED = "retired"
-    """What idle series had counted when their room was taken back; the name is
-    the kind that they had. Only such series ever go: one that comes back begins
-    at 0, and Health.retired_series says that there were some."""
+    """The counts of idle series that were retired; the name is the kind that they had.
+    A series that comes back begins at 0, and Health.retired_series counts the retired
+    ones. No other series disappear."""
 
 
 class Transport(enum.Enum):
@@ -157,11 +156,11 @@ class Transport(enum.Enum):
 
 
 class Path(enum.Enum):
-    """Where packets went.
+    """The way of packets.
 
-    What a service sends through a proxy on this host is counted on both paths:
-    as the service's, on PROXY, and as the proxy's, on DIRECT. So the sum over
-    DIRECT alone is what the links carried.
+    Traffic of a service through a proxy on this host is counted on both paths:
+    under the service on PROXY, and under the proxy on DIRECT. So only the sum
+    over DIRECT is the traffic of the links.
     """
 
     DIRECT = "direct"
@@ -172,42 +171,42 @@ class Path(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class TcpConnections:
-    """The connections of one TCP series: totals, as those of Sample.
+    """The connections of one TCP series: totals, like those of Sample.
 
-    Those that were open before the load are not among them.
+    Connections that were open before the load are not counted.
     """
 
     RTT_BOUNDS_US: ClassVar[Tuple[int, ...]] = _netmeter.RTT_BOUNDS_US
     """Upper bounds of rtt_buckets in microseconds; the last bucket has none."""
 
     opened: int = 0
-    """By this host, the handshake done."""
+    """Opened by this host, with a complete handshake."""
     accepted: int = 0
-    """Opened by a peer, the handshake done."""
+    """Opened by a peer, with a complete handshake."""
     closed: int = 0
-    """Of these; open now: opened + accepted - closed."""
+    """Closed ones of both; open now: opened + accepted - closed."""
     failed: int = 0
     """connect(2) without a handshake: refused, timed out or given up."""
     rtt_us: int = 0
     """The sum of all round-trip times in rtt_buckets, in microseconds."""
     rtt_buckets: Tuple[int, ...] = (0,) * (len(RTT_BOUNDS_US) + 1)
-    """How many smoothed round-trip times (RFC 6298, section 2; path direct only)
-    fell into each bucket: a sample, with about each 64th packet with payload
-    that a CPU sends, and one at the end of a connection."""
+    """The number of smoothed round-trip times (RFC 6298, section 2; path direct only)
+    in each bucket: one sample with about each 64th packet with payload that a CPU
+    sends, and one at the end of a connection."""
     resets_sent: int = 0
-    """Of closed: those that a RST of the socket ended."""
+    """Closed ones that a RST of the socket ended."""
     resets_received: int = 0
-    """Of closed: those that a RST of the peer ended. Refused ones are in failed."""
+    """Closed ones that a RST of the peer ended. Refused ones are in failed."""
     timeouts: int = 0
-    """How often the retransmission timer expired, SYNs included."""
+    """Expirations of the retransmission timer, SYNs included."""
     retransmitted_segments: int = 0
-    """Segments that were sent again for any reason, SYNs included."""
+    """Segments retransmitted for any reason, SYNs included."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One series: totals since counting began; they never decrease, those of
-    Kind.PENDING aside.
+    """One series: totals since counting began. They never decrease, except
+    those of Kind.PENDING.
 
     Counting begins with the first ``netmeter-loader load``, and again with the
     first one after an ``unload`` or a reboot. A restart of this process
@@ -216,73 +215,74 @@ class Sample:
 
     kind: Kind = Kind.UNATTRIBUTED
     name: str = ""
-    """Of the service, binary, unit or container."""
+    """The service, binary, unit or container."""
     destination: str = ""
-    """Empty: not known."""
+    """Empty if unknown."""
     transport: Transport = Transport.OTHER
     path: Path = Path.DIRECT
     uplink: str = ""
-    """By the configuration's name of it; "other": by an interface that is in
-    none. Empty: the configuration has no uplinks, path proxy, or a socket in another
-    network namespace."""
+    """The uplink's name in the configuration; "other" for an interface that is in no
+    uplink. Empty if the configuration has no uplinks, for path proxy, or for a socket
+    in another network namespace."""
     registered: bool = False
-    """The service registered itself: it promises to publish; nothing checks."""
+    """The service registered itself, and so promises to publish. This is not
+    checked."""
 
     tx_bytes: int = 0
-    """Wire bytes, as on the link: IP header, transport header and
-    payload; each segment of a GSO packet with its own headers, retransmissions
-    included. Without layer-2 headers: add 14 bytes a packet for Ethernet."""
+    """Wire bytes, as on the link: IP header, transport header and payload; each segment
+    of a GSO packet has its own headers; retransmissions are included. Without layer-2
+    headers: add 14 bytes a packet for Ethernet."""
     rx_bytes: int = 0
-    """As tx_bytes."""
+    """Received bytes, counted as in tx_bytes."""
     tx_packets: int = 0
-    """As on the link: each segment of a GSO packet is one."""
+    """Packets on the link: each segment of a GSO packet is one."""
     rx_packets: int = 0
-    """As tx_packets."""
+    """Received packets, counted as in tx_packets."""
     tx_payload_bytes: int = 0
-    """Transport payload; of TCP each byte once, however often it was sent."""
+    """Transport payload. Each TCP byte counts once, even if it was retransmitted."""
     rx_payload_bytes: int = 0
-    """Transport payload; of TCP what arrived in order, as of our last
+    """Transport payload. For TCP, the bytes that arrived in order, up to our last
     acknowledgement."""
     tx_retransmit_bytes: int = 0
-    """TCP payload that was sent again."""
+    """Retransmitted TCP payload."""
     tcp: Optional[TcpConnections] = None
-    """Of TCP series; None also where the meter counts no connections."""
+    """For TCP series; None if the meter counts no connections."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Health:
     """The meter's own state.
 
-    The fields lost_UNIT_REASON count what was not counted under its own name,
-    and why. Nothing of it is missing in the sum over all series. They are
+    The fields lost_UNIT_REASON count traffic that was not counted under its own
+    name, by reason. The sum over all series includes it. They are
     netmeter_lost_UNIT_total{reason="REASON"} in the metrics.
     """
 
     version: str = ""
-    """Of the loader that loaded the programs."""
+    """The version of the loader that loaded the programs."""
     abi: str = ""
-    """Of the maps: "1.0"."""
+    """The ABI of the maps, such as "1.0"."""
     kernel: str = ""
-    """On which it was loaded, as uname -r prints it."""
+    """The kernel on which it was loaded, in the format of uname -r."""
     cgroup: str = ""
-    """The directory of the cgroup whose traffic is counted."""
+    """The directory of the counted cgroup."""
     start_time_ns: int = 0
     """When counting began, in nanoseconds of time.CLOCK_BOOTTIME."""
     load_time_ns: int = 0
-    """When it was loaded or upgraded last, in nanoseconds of time.CLOCK_BOOTTIME."""
+    """When it was last loaded or upgraded, in nanoseconds of time.CLOCK_BOOTTIME."""
     series: int = 0
-    """In use, without the 21 reserved slots."""
+    """Slots in use, without the 21 reserved ones."""
     max_series: int = 0
-    """Slots, the reserved ones included."""
+    """All slots, with the reserved ones."""
     names: int = 0
-    """In use, without the 3 reserved ones."""
+    """Names in use, without the 3 reserved ones."""
     max_names: int = 0
-    """The reserved ones included."""
+    """All slots for names, with the reserved ones."""
     retired_series: int = 0
-    """Idle series that went into Kind.RETIRED, a total. A counter that is less
-    than it was read before is one of a series that was retired, if this is more."""
+    """Total of idle series that were retired (Kind.RETIRED). If this has grown, a
+    counter may be less than before because its series was retired."""
     retired_names: int = 0
-    """Names that were forgotten, as nothing had them any more, a total."""
+    """Total of unused names that were forgotten."""
     lost_packets_series_full: int = 0
     """Packets in overflow: no slot was free for another series."""
     lost_packets_series_capped: int = 0
@@ -290,16 +290,18 @@ class Health:
     lost_packets_storage_failed: int = 0
     """Packets in unattributed: the kernel had no memory for socket storage."""
     lost_packets_header_errors: int = 0
-    """Packets with a header that is cut short: of Transport.OTHER if it is
-    IP's, else of the transport that IP names."""
+    """Packets with a truncated header. They are in Transport.OTHER if it is the IP
+    header, otherwise in the transport that the IP header names."""
     lost_names_full: int = 0
-    """Names that became overflow or were refused: no room for another one."""
+    """Names that became overflow or were refused, because the table was full."""
     lost_names_capped: int = 0
-    """The same, as one user, not root, has too many."""
+    """Names that became overflow or were refused, because one user, not root, has too
+    many."""
     lost_processes_full: int = 0
-    """Processes that got their name late, or none: the table was full."""
+    """Processes that got their name late or not at all, because the table was full."""
     lost_sockets_storage_failed: int = 0
-    """Sockets without an owner: the kernel had no memory when they were made."""
+    """Sockets without an owner, because the kernel had no memory when they were
+    made."""
 
 
 _KINDS = {kind.value: kind for kind in Kind}
@@ -338,11 +340,11 @@ def _to_samples(rows: List[Tuple[Any, ...]]) -> List[Sample]:
 
 
 class Meter:
-    """Reads one meter: what netmeter-loader pinned in one directory.
+    """Reads one meter, which netmeter-loader pinned in one directory.
 
-    Made by Meter.open(). Reading is plain memory loads, without a system call,
-    except where it says so. It holds two or three megabytes of mapped memory
-    that it shares with the kernel, and no descriptors.
+    Meter.open() makes it. A read only loads memory, without a system call, unless
+    its description says otherwise. A Meter holds two or three megabytes of mapped
+    memory that it shares with the kernel, and no descriptors.
 
     A context manager: ``with`` closes it.
     """
@@ -362,22 +364,22 @@ class Meter:
     ) -> "Meter":
         """Maps the pinned maps.
 
-        pin_dir: where netmeter-loader pinned them (its --pin-dir).
+        pin_dir: the --pin-dir of netmeter-loader.
 
-        service: if not empty, the name under which this process is counted
-        from now on, as by register(): 1 to 64 bytes without NUL.
+        service: if not empty, registers this process under that name, as by
+        register(): 1 to 64 bytes without NUL.
 
-        wait_for_loader: if true, this succeeds without a loaded meter, too,
-        and reads raise UnavailableError while there is none. They look for it
-        at most once a second, also after an unload. If false, reads raise
-        FailedPreconditionError for good once the meter was unloaded.
+        wait_for_loader: if true, open() also succeeds without a loaded meter.
+        Reads then raise UnavailableError, and look for a meter at most once a
+        second, also after an unload. If false, reads raise
+        FailedPreconditionError for good after an unload.
 
-        In both modes an upgrade is followed: when it replaces the maps, the
-        next read opens the new ones and registers the service again.
+        Both modes follow an upgrade: if it replaces the maps, the next read
+        opens the new ones and registers the service again.
 
-        Costs some 20 system calls. Where the kernel refuses bpf(2) to this
-        user, the maps come from ``netmeter-fds``, which is waited
-        for up to 2 seconds if it hangs.
+        Costs about 20 system calls. If the kernel refuses bpf(2) to this user,
+        the maps come from ``netmeter-fds``; if that hangs, open() waits up to 2
+        seconds.
 
         Raises, with wait_for_loader only the last one:
           NotFoundError            the loader has not run, or pins are missing
@@ -405,19 +407,19 @@ class Meter:
     def register(self, service: str) -> None:
         """Names this process.
 
-        Sockets that it opens from now on, and those of the processes it forks,
-        are counted under ``service``; sockets that are open keep their name,
-        but for those of socket activation (LISTEN_PID and LISTEN_FDS in the
-        environment): they get the first name that the process registers, until
-        set_socket_service(). Ends at exec. A second call renames. The name is
-        that of the process, not of this Meter: closing it changes nothing.
+        Sockets that it opens from now on, and those of processes that it forks,
+        are counted under ``service``. Open sockets keep their name, except those
+        of socket activation (LISTEN_PID and LISTEN_FDS in the environment), which
+        get the first name that the process registers, until set_socket_service().
+        The name ends at exec. A second call renames. The name belongs to the
+        process, not to this Meter: closing the Meter changes nothing.
 
-        Three system calls, and three for each such socket; no privilege needed.
+        Three system calls, and three for each such socket; needs no privilege.
 
-        Raises, with wait_for_loader only the first one: the name is then kept
-        and registered by the first read that finds the meter: sockets opened
-        before keep the executable's name. A refusal is what read_service()
-        raises then; it is tried again once a second.
+        Raises the errors below, with wait_for_loader only the first one. In that
+        mode the first read that finds the meter registers the name, and sockets
+        opened before keep the executable's name. read_service() then raises a
+        refusal, and tries again once a second.
           InvalidArgumentError   empty, longer than 64 bytes, or with a NUL
           NotFoundError          no meter is loaded for this process's cgroup
           PermissionDeniedError  the meter refused: its tables are full, or this
@@ -430,18 +432,18 @@ class Meter:
     def read_service(self, service: Optional[str] = None) -> List[Sample]:
         """The series of one service, in no particular order.
 
-        service: whose, whoever registered it; None: of the service that this
-        Meter registered. Empty until its first packet.
+        service: any service, whichever process registered it; None: the service
+        that this Meter registered. The list is empty until its first packet.
 
         Costs time in proportion to the series of the service.
 
         Raises:
           FailedPreconditionError  nothing is registered; closed or unloaded
-          PermissionDeniedError    None, with wait_for_loader: the meter that is
-                                   loaded refuses the name (see register()), and
-                                   its series are those of others
-          UnavailableError         wait_for_loader, and no meter is loaded yet;
-                                   or netmeter-fds has no answer just now: the
+          PermissionDeniedError    for None, with wait_for_loader: the loaded
+                                   meter refuses the name (see register()), and
+                                   its series belong to other processes
+          UnavailableError         with wait_for_loader: no meter is loaded yet;
+                                   or netmeter-fds does not answer now, and the
                                    next read looks again
         """
         meter = self._open_meter()
@@ -453,7 +455,7 @@ class Meter:
         """All series of the meter, in no particular order.
 
         Costs time in proportion to the series in use.
-        Raises as read_service(), but never for want of a registration.
+        Raises as read_service(), except that no registration is needed.
         """
         return _to_samples(self._open_meter().read_host())
 
@@ -474,10 +476,10 @@ class Meter:
         )
 
     def close(self) -> None:
-        """Gives the memory back; a second call does nothing.
+        """Frees the memory; a second call does nothing.
 
-        Reads then raise FailedPreconditionError. Calls of other threads that
-        are under way end well. The process stays registered.
+        Later reads raise FailedPreconditionError. Running calls of other threads
+        finish normally. The process stays registered.
         """
         self._meter = None
 
@@ -514,9 +516,9 @@ class Meter:
 def register_process(service: str) -> None:
     """Names this process as Meter.register() does, but without a Meter.
 
-    For a service that leaves publishing to netmeter-exporter: it needs no right
-    to read, so it need not be in the group of the maps. It is not registered
-    again with a meter that is loaded later.
+    For a service that leaves publishing to netmeter-exporter. It needs no right
+    to read, so it need not be in the group of the maps. A meter that is loaded
+    later does not get the name.
 
     service: 1 to 64 bytes without NUL, such as "mobilityd".
 
@@ -560,14 +562,14 @@ def _descriptor_of(what: str, socket: Union[int, _HasFileno]) -> int:
 
 
 def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
-    """Names the destination of one socket's traffic, in front of every rule.
+    """Names the destination of one socket's traffic, with priority over rules.
 
     socket: a socket.socket, anything else with fileno(), or a descriptor.
     name: 1 to 64 bytes without NUL, such as "streamer".
 
     Takes effect with the socket's next packet, so tag before connect(). A tag
-    counts where the kind of the socket's owner has destinations: all kinds,
-    unless ``destinations_of`` of the configuration says otherwise. One system
+    has an effect if the kind of the socket's owner has destinations, which is the
+    case unless ``destinations_of`` of the configuration excludes it. One system
     call; needs no Meter and no privilege.
 
     Raises:
@@ -576,8 +578,8 @@ def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
       PermissionDeniedError  the meter refused: its tables are full, or grow
                              at this moment
       TypeError              not a socket or a descriptor; name is not a str
-    What fileno() raises comes through, but for OSError and ValueError, which a
-    closed file raises: they are an InvalidArgumentError.
+    Errors of fileno() pass through, except OSError and ValueError of a closed
+    file, which become an InvalidArgumentError.
     """
     _netmeter.tag_socket(_descriptor_of("tag the socket", socket), _to_bytes(name))
 
@@ -585,16 +587,16 @@ def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
 def set_socket_service(socket: Union[int, _HasFileno], name: str) -> None:
     """Counts one socket under another service than its process.
 
-    For several services in one process, and for sockets that came from
-    elsewhere, such as by socket activation.
+    For several services in one process, and for inherited sockets, such as
+    those of socket activation.
 
     socket: a socket.socket, anything else with fileno(), or a descriptor.
     name: 1 to 64 bytes without NUL, such as "mobilityd".
 
     Takes effect with the socket's next packet, so call it before connect(); on
     a listening socket, also for the sockets that accept() returns from it.
-    Meter.read_service(name) reads what was counted. One system call, two in
-    a process that socket activation started; needs no Meter and no privilege.
+    Meter.read_service(name) reads the counts. One system call, or two in a
+    process that socket activation started; needs no Meter and no privilege.
     Raises as tag_socket().
     """
     _netmeter.set_socket_service(

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How this process's own TCP connections are, and records of those that ended.
+"""The TCP health of this process's own connections, and records of ended ones.
 
     import netmeter.connections
 
     for c in netmeter.connections.read_own():
         print(c.remote_address, c.rtt_us, c.retransmitted_segments)
 
-Needs no root and no loaded meter: the kernel tells each process of its own
-sockets. Of other processes' sockets, and of services and destinations, root
-alone is told (``netmeter sockets``). docs/connections.md says what each kernel
-has.
+Needs no root and no loaded meter, because the kernel tells each process about its
+own sockets. Only root can see other processes' sockets, services and destinations
+(``netmeter sockets``). docs/connections.md lists the fields of each kernel.
 
 Errors are ``netmeter.Error``, and TypeError for arguments of a wrong type.
-Threads: the functions may be called from any thread; a FlowDecoder by one at a
-time.
+Threads: any may call the functions; only one at a time may use a FlowDecoder.
 """
 
 import dataclasses
@@ -28,22 +26,22 @@ __all__ = ["Connection", "FlowDecoder", "FlowRecord", "read", "read_own"]
 class Connection:
     """A TCP socket of this process.
 
-    Of a socket that listens only the first fields tell something, up to
-    remote_port. Totals count from the socket's beginning.
+    For a listening socket only the first fields have values, up to remote_port.
+    Totals count from the socket's creation.
     """
 
     fd: int
-    """Of several descriptors of one socket, the lowest."""
+    """The lowest descriptor of the socket."""
     cookie: int
-    """As SO_COOKIE: no other socket of this boot has it."""
+    """SO_COOKIE: no other socket of this boot has it."""
     mptcp: bool
-    """All below is of the first subflow then."""
+    """If true, all fields below are those of the first subflow."""
     state: str
     """The kernel's name, such as "ESTABLISHED"."""
     local_address: str
     local_port: int
     remote_address: str
-    """"" where it is not connected."""
+    """"" if it is not connected."""
     remote_port: int
     congestion: str
     """The congestion control, such as "cubic"."""
@@ -53,52 +51,53 @@ class Connection:
     min_rtt_us: int
     retransmission_timeout_us: int
     sent_bytes: int
-    """Bytes of payload, with those that were sent again."""
+    """Payload bytes, with retransmissions."""
     retransmitted_bytes: int
-    """Of sent_bytes, those that were sent again."""
+    """The retransmitted part of sent_bytes."""
     acknowledged_bytes: int
     received_bytes: int
     unsent_bytes: int
-    """Written by the service, not sent yet; a level."""
+    """Written by the service, but not sent yet. A present value."""
     sent_segments: int
     received_segments: int
     retransmitted_segments: int
     out_of_order_segments: int
-    """That came overtaken, or after a loss."""
+    """Segments that arrived out of order."""
     duplicate_segments: int
-    """Sent again in vain, as the peer told (DSACK)."""
+    """Unnecessary retransmissions, as reported by the peer (DSACK)."""
     unacknowledged_segments: int
-    """Under way; a level."""
+    """Segments in flight. A present value."""
     lost_segments: int
-    """Of these, taken for lost; a level."""
+    """Segments in flight that are considered lost. A present value."""
     timeouts_in_a_row: int
-    """Without an answer since; a level. Above 0, the peer is not heard now."""
+    """Timeouts since the last answer. A present value. Above 0, the peer does not
+    answer now."""
     timeouts_known: bool
-    """From Linux 6.7 on. Before it the next two are 0."""
+    """True since Linux 6.7. Before, the next two fields are 0."""
     timeouts: int
-    """Retransmission time-outs."""
+    """Retransmission timeouts."""
     timeout_time_ms: int
-    """The time that was lost in them."""
+    """The time lost in these timeouts."""
     delivery_rate: int
-    """Bytes a second, as it was measured last."""
+    """The last measured rate, in bytes a second."""
     delivery_limited_by_application: bool
-    """That was all there was to send."""
+    """The service had no more to send during that measurement."""
     pacing_rate: int
     """Bytes a second; 2**64 - 1: no limit."""
     busy_us: int
-    """Microseconds in which there was something to send."""
+    """Microseconds with data to send."""
     limited_by_receiver_us: int
-    """Of busy_us, held back by the peer's window."""
+    """The part of busy_us in which the peer's window was full."""
     limited_by_buffer_us: int
-    """Of busy_us, held back by this socket's send buffer."""
+    """The part of busy_us in which this socket's send buffer was full."""
     congestion_window_segments: int
     segment_bytes: int
-    """Payload of the largest segment to send."""
+    """The largest payload of a segment to send."""
     path_mtu: int
     send_window_bytes: int
-    """That the peer offers; 0: it can take no more."""
+    """The peer's window; 0 if it can take no more."""
     since_sent_ms: int
-    """Since the last payload."""
+    """Time since payload was last sent."""
     since_received_ms: int
     tcp_info: bytes
     """struct tcp_info of linux/tcp.h, as this kernel wrote it."""
@@ -106,14 +105,14 @@ class Connection:
 
 @dataclasses.dataclass(frozen=True)
 class FlowRecord:
-    """A connection that has ended, as ``netmeter flows`` tells of it.
+    """A connection that has ended, as a record of ``netmeter flows``.
 
-    docs/connections.md explains each field. One that the record does not have
-    is 0 or "".
+    docs/connections.md explains each field. A field that the record lacks is 0
+    or "".
     """
 
     record: str
-    """"flow"; "remainder" and "lost" are no connections."""
+    """"flow"; "remainder" and "lost" are not connections."""
     start_ns: int
     end_ns: int
     duration_ns: int
@@ -125,7 +124,7 @@ class FlowRecord:
     remote_port: int
     interface: int
     cookie: int
-    """That of Connection."""
+    """As in Connection."""
     kind: str
     service: str
     destination: str
@@ -158,7 +157,7 @@ class FlowRecord:
 
 
 def read(socket: Union[int, _HasFileno]) -> Connection:
-    """One socket, whoever opened it.
+    """Reads one socket, which any process may have opened.
 
     socket: a socket.socket, anything else with fileno(), or a descriptor.
 
@@ -171,22 +170,22 @@ def read(socket: Union[int, _HasFileno]) -> Connection:
 
 
 def read_own() -> List[Connection]:
-    """All TCP sockets that this process has open, by their descriptors.
+    """Reads all open TCP sockets of this process, by descriptor.
 
-    Those that listen are among them. Other processes' sockets are not looked
-    at, so the cost does not grow with the host: a system call for each
-    descriptor, and nine for each TCP socket. Sockets that another thread closes
-    meanwhile are left out. Raises NotFoundError where no /proc is mounted.
+    Listening ones are included. The cost does not depend on other processes: a
+    system call for each descriptor, and nine for each TCP socket. A socket that
+    another thread closes meanwhile is left out. Raises NotFoundError if /proc is
+    not mounted.
     """
     return [Connection(*values) for values in _netmeter.read_own_connections()]
 
 
 class FlowDecoder:
-    """Reads what ``netmeter flows --follow --protobuf`` writes.
+    """Reads the output of ``netmeter flows --follow --protobuf``.
 
-    That command needs root; a service without root gets its output through a
-    pipe that root makes (docs/connections.md has the unit). No call here makes
-    a system call, so the pipe may be read as an event loop likes to:
+    That command needs root. A service without root gets its output through a
+    pipe that root makes (docs/connections.md has the unit). The decoder makes no
+    system call, so it also works in an event loop:
 
         decoder = netmeter.connections.FlowDecoder()
         while data := os.read(pipe, 65536):
@@ -198,9 +197,9 @@ class FlowDecoder:
         self._decoder = _netmeter.FlowDecoder()
 
     def feed(self, data: bytes) -> Iterator[FlowRecord]:
-        """Takes bytes, which may end within a record; yields what is whole.
+        """Takes bytes, which may end within a record; yields complete records.
 
-        Raises Error with code DATA_LOSS where the bytes are no such stream.
+        Raises Error with code DATA_LOSS if the bytes are not such a stream.
         """
         self._decoder.append(data)
         return self._records()
