@@ -216,9 +216,8 @@ struct nm_interface_counts {
 };
 
 /* Key and value of `nm_interfaces`. Interface 0 is special: base.tx_bytes is the inode of
- * the network namespace, `ended` says that series also have packets of another namespace,
- * and base.rx_bytes is not 0 if forwarded packets have been counted for a shorter time
- * than the interfaces. */
+ * the network namespace, and base.rx_bytes is not 0 if forwarded packets have been
+ * counted for a shorter time than the interfaces. */
 struct nm_interface_key {
   nm_u32 ifindex;
   nm_u32 uplink; /* number */

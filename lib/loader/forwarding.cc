@@ -120,7 +120,7 @@ absl::Status Forwarding::Load(const ForwardingPlan& plan,
   }
   NETMETER_RETURN_IF_ERROR(
       Use(maps.nm_uplink_names, meter.MapFd("uplink_names")));
-  NETMETER_RETURN_IF_ERROR(Use(maps.nm_interfaces, meter.InterfacesFd()));
+  NETMETER_RETURN_IF_ERROR(Use(maps.nm_interfaces, meter.MapFd("interfaces")));
   NETMETER_RETURN_IF_ERROR(UsePinned(pins_, maps.nm_forwarded, kForwardedPin));
   NETMETER_RETURN_IF_ERROR(
       UsePinned(pins_, maps.nm_forwarders, kForwardersPin));

@@ -115,7 +115,7 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
       return false;
     }
   }
-  return pins.Has(kInterfacesPin) && HasAllIds(pins, info);
+  return HasAllIds(pins, info);
 }
 
 // --- Invisible steps ---------------------------------------------------------
@@ -143,7 +143,7 @@ absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
       return ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf(map.pin)));
     }
   }
-  return ReuseInterfaces(pins, object);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
@@ -175,14 +175,19 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
 }
 
 // Fills new maps. Maps that an upgrade keeps already have this content.
-absl::Status FillMaps(const PinDir& pins, Plan* plan, MeterObject* object) {
-  if (!plan->existing.found) {
+absl::Status FillMaps(const PinDir& pins, const Plan& plan, MeterObject* object,
+                      UplinkMaps* uplinks) {
+  if (!plan.existing.found) {
     NETMETER_RETURN_IF_ERROR(object->FillReserved());
     NETMETER_RETURN_IF_ERROR(object->PushFreeIds());
   }
   NETMETER_RETURN_IF_ERROR(
-      FillUplinks(plan->config.uplinks, plan->existing.info, pins, object));
-  return FillRules(plan->config, plan->registrants, *object);
+      uplinks->Fill(plan.config.uplinks, plan.existing.info, pins, object));
+  // The new links of these count at once.
+  if (!plan.existing.found || plan.existing.moved) {
+    NETMETER_RETURN_IF_ERROR(uplinks->Begin(pins));
+  }
+  return FillRules(plan.config, plan.registrants, *object);
 }
 
 // After this only BPF programs can write these maps. The loader skips maps that are
@@ -215,8 +220,16 @@ struct Prepared {
   std::unique_ptr<MeterObject> object;
   std::unique_ptr<Links> links;
   std::unique_ptr<Forwarding> forwarding;
+  UplinkMaps uplinks;
   bool removed_rest = false;  // leftover pins without `info`
 };
+
+void NameProcesses(const MeterObject& object, Plan* plan) {
+  NoteLeftOut(
+      NameRunningProcesses(plan->config, plan->registrants, object),
+      "running processes have no name until they open a socket or execute",
+      plan);
+}
 
 // The name of a process must be known before a socket gets its owner, and the owner
 // before packets are counted. So running processes and open sockets are named between the
@@ -228,14 +241,12 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
   const uint64_t had = existing.found ? existing.info.features : 0;
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kProcess, had, &plan->features));
-  NoteLeftOut(
-      NameRunningProcesses(plan->config, plan->registrants, object),
-      "running processes have no name until they open a socket or execute",
-      plan);
+  const bool attaches_all = !existing.found || existing.moved;
+  if (attaches_all) NameProcesses(object, plan);
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kSocket, had, &plan->features));
   // An upgrade keeps the owners of sockets.
-  if (!existing.found || existing.moved) {
+  if (attaches_all) {
     NoteLeftOut(AdoptOpenSockets(plan->cgroup.path, object),
                 "open sockets have no owner, and are unattributed until closed",
                 plan);
@@ -246,7 +257,7 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
       {!plan->config.uplinks.empty(), existing.has(NM_FEATURE_FORWARDED),
        plan->types_file},
       object, &plan->features));
-  if (!existing.found || existing.moved) return absl::OkStatus();
+  if (attaches_all) return absl::OkStatus();
   for (const std::string& pin : links->attached_anew()) {
     plan->notes.push_back(absl::StrCat(pin, " was missing: attached again"));
   }
@@ -259,6 +270,7 @@ absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
                          Prepared* prepared) {
   prepared->forwarding.reset();
   prepared->links.reset();
+  prepared->uplinks = UplinkMaps();
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       LoadObjectWith(*plan, pins, tracing);
   if (!object.ok()) return object.status();
@@ -269,7 +281,8 @@ absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
     prepared->removed_rest = true;
     NETMETER_RETURN_IF_ERROR(RemoveRest(plan->existing, pins));
   }
-  NETMETER_RETURN_IF_ERROR(FillMaps(pins, plan, prepared->object.get()));
+  NETMETER_RETURN_IF_ERROR(
+      FillMaps(pins, *plan, prepared->object.get(), &prepared->uplinks));
   NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*prepared->object));
   prepared->links =
       std::make_unique<Links>(plan->cgroup, pins, *prepared->object);
@@ -332,7 +345,6 @@ absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object) {
   const auto pin_new = [&pins](int fd, const char* pin) {
     return fd < 0 || pins.Has(pin) ? absl::OkStatus() : pins.Pin(fd, pin);
   };
-  NETMETER_RETURN_IF_ERROR(pin_new(object.InterfacesFd(), kInterfacesPin));
   for (const ExtentPin& map : ExtentPins()) {
     NETMETER_RETURN_IF_ERROR(pin_new(object.MapFd(map.pin), map.pin));
   }
@@ -374,7 +386,7 @@ absl::Status Finish(const Plan& plan, bool own_directory, const PinDir& pins,
   return absl::OkStatus();
 }
 
-absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
+absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
                      Prepared* prepared) {
   const PinDir& pins = directory->pins();
   const MeterObject& object = *prepared->object;
@@ -382,30 +394,31 @@ absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
   absl::Status status = PinNewMaps(pins, object);
   // Readers that may open the old extents must be able to open the new ones before `info`
   // lists them.
-  if (status.ok()) status = SetModes(pins, plan.access, directory->is_own());
+  if (status.ok()) status = SetModes(pins, plan->access, directory->is_own());
   if (status.ok()) {
-    status = directory->KeepConfig(TextToKeep(plan.config), plan.cgroup.path);
+    status = directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path);
   }
   if (!status.ok()) return WithState(status, kNothingWasChanged);
   // `info` needs the names of uplinks before a packet counts under one of them.
-  nm_info unfinished = plan.existing.info;
+  nm_info unfinished = plan->existing.info;
   unfinished.build_id = 0;
-  bool begun = false;
-  size_t done = 0;
-  status = Retry([&] {
-    NETMETER_RETURN_IF_ERROR(object.WriteInfo(unfinished));
-    begun = true;
-    Step("began: ", Describe(object.MapFd("info")));
-    NETMETER_RETURN_IF_ERROR(ReplaceRenewedMaps(pins, object));
-    NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan.features, &done));
-    NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
-    return Finish(plan, directory->is_own(), pins, object);
-  });
-  if (status.ok()) return status;
-  if (!begun) {
+  status = Retry([&] { return object.WriteInfo(unfinished); });
+  if (!status.ok()) {
     directory->KeepConfig(before.config, before.cgroup).IgnoreError();
     return WithState(status, kNothingWasChanged);
   }
+  Step("began: ", Describe(object.MapFd("info")));
+  if (!plan->existing.moved) NameProcesses(object, plan);
+  size_t done = 0;
+  status = Retry([&] {
+    NETMETER_RETURN_IF_ERROR(prepared->uplinks.Begin(pins));
+    NETMETER_RETURN_IF_ERROR(ReplaceRenewedMaps(pins, object));
+    NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan->features, &done));
+    NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
+    NETMETER_RETURN_IF_ERROR(prepared->uplinks.End());
+    return Finish(*plan, directory->is_own(), pins, object);
+  });
+  if (status.ok()) return status;
   return WithState(
       status, absl::StrCat(
                   done, " of ", LinkPins().size(),
@@ -438,7 +451,10 @@ absl::Status MakePlan(const LockedDirectory& directory,
   const bool upgrade = plan->existing.found;
   NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
   NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(directory.state(), plan));
-  if (upgrade) NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
+  if (upgrade) {
+    NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
+    NETMETER_RETURN_IF_ERROR(CheckNetworkOfUplinks(plan->config.uplinks, pins));
+  }
   NETMETER_RETURN_IF_ERROR(DecideSizes(pins.path(), plan));
   return DecideIdentity(plan);
 }
@@ -470,7 +486,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
                                                     : kNothingWasChanged);
   }
   if (upgrade) {
-    NETMETER_RETURN_IF_ERROR(Upgrade(directory, *plan, prepared));
+    NETMETER_RETURN_IF_ERROR(Upgrade(directory, plan, prepared));
     NoteChanges(plan);
     return MakeResult(LoadResult::Action::kUpgraded, *plan);
   }

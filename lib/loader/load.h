@@ -5,11 +5,13 @@
 //   result = Load(pin_dir, [](Config* config) { config->max_series = 8192; });
 //
 // A load converges. Everything that can fail comes first: the load checks the
-// configuration, loads the programs, and attaches the new links. Until then only this
-// process holds these objects. Each later step leaves a valid meter and can be repeated:
-// pin the new objects, give each link its program, write `info`, hand out ids. So if a
-// load fails or is killed in the middle, the meter still counts, and the next load
-// repeats the steps and completes it. A first load that fails is removed again.
+// configuration, loads the programs, fills new maps, and attaches the new links. Until
+// then only this process holds these objects, and the loaded meter is as it was, except
+// that its tables may have new names. Each later step leaves a valid meter and can be
+// repeated: pin the new objects, mark `info` as unfinished, give each link its program,
+// write `info`, hand out ids. So if a load fails or is killed in the middle, the meter
+// still counts, and the next load repeats the steps and completes it. A first load that
+// fails is removed again.
 //
 // - Only one loader works on a pin directory at a time (locked_directory.h).
 // - While programs are being replaced, `info` has no build_id. So the next load always

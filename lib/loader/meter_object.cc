@@ -379,16 +379,6 @@ absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
   return absl::OkStatus();
 }
 
-absl::Status MeterObject::ReuseUnpinned(const char* name, int fd) {
-  bpf_map* const ours = bpf_object__find_map_by_name(skeleton_->obj, name);
-  bpf_map_info about = {};
-  if (!GetInfo(fd, &about) || about.value_size != bpf_map__value_size(ours)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(name, " has another layout than this version's"));
-  }
-  return ErrnoStatus(bpf_map__reuse_fd(ours, fd), absl::StrCat("reuse ", name));
-}
-
 absl::Status MeterObject::Load() {
   CaptureLibbpfMessages();
   const int error = netmeter_bpf__load(skeleton_);
@@ -437,10 +427,6 @@ bool MeterObject::follows_mptcp() const {
 
 int MeterObject::RegistrantsFd() const {
   return bpf_map__fd(skeleton_->maps.nm_registrants);
-}
-
-int MeterObject::InterfacesFd() const {
-  return bpf_map__fd(skeleton_->maps.nm_interfaces);
 }
 
 void MeterObject::SetUplinkWord(uint32_t ifindex, uint32_t number) {

@@ -50,8 +50,6 @@ struct netmeter_bpf;
 namespace netmeter {
 namespace internal {
 
-constexpr char kInterfacesMap[] = "nm_interfaces";
-
 // The ids in nm_info.uplinks.
 using UplinkIds = std::array<nm_u16, NM_MAX_UPLINKS>;
 
@@ -123,9 +121,6 @@ class MeterObject {
   // `pin_dir` is for the message. The caller keeps `fd`.
   absl::Status Reuse(absl::string_view pin, int fd, const std::string& pin_dir);
 
-  // As Reuse(), for a map that is not pinned, by its name in the object.
-  absl::Status ReuseUnpinned(const char* name, int fd);
-
   // Loads the object into the kernel, through the verifier. Error messages name the
   // program that was refused.
   absl::Status Load();
@@ -141,8 +136,6 @@ class MeterObject {
   // The map of registrants, by service.
   int RegistrantsFd() const;
 
-  // The map of interfaces, which lib/loader/uplinks.h fills.
-  int InterfacesFd() const;
   // The uplink that an interface's packets count under, until the programs see its name.
   void SetUplinkWord(uint32_t ifindex, uint32_t number);
   // The value that WriteInfo() puts into nm_info.uplinks.

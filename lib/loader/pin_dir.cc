@@ -40,15 +40,6 @@ bool IsInfo(int fd) {
   return info.magic == NM_MAGIC;
 }
 
-// Whether a map of this name is a meter's interfaces. Loaders from before uplinks leave
-// this map behind when they unload a meter from a shared BPF file system.
-bool IsInterfaces(int fd) {
-  bpf_map_info about = {};
-  return GetInfo(fd, &about) && about.type == BPF_MAP_TYPE_HASH &&
-         about.key_size == sizeof(nm_interface_key) &&
-         about.value_size == sizeof(nm_interface);
-}
-
 // The program of a link may be a variant: nm_egress_claim at link_egress.
 bool IsNameOf(const std::string& name, absl::string_view pin) {
   const std::string ours = ObjectNameOf(pin).substr(0, kKernelNameBytes);
@@ -126,7 +117,6 @@ std::vector<std::string> EveryPin() {
   append(kForwardersPin);
   append(kForwardedPin);
   append(kIdlePin);
-  append(kInterfacesPin);
   for (const ExtentPin& extent : ExtentPins()) append(extent.pin);
   for (const MapPin& map : MapPins()) append(map.pin);
   return pins;
@@ -227,8 +217,7 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
           "): choose another --pin-dir"));
     }
     ours |= absl::StartsWith(expected, "link_") ||
-            (expected == "info" && IsInfo(fd)) ||
-            (pin == kInterfacesPin && IsInterfaces(fd));
+            (expected == "info" && IsInfo(fd));
     found.push_back(pin);
   }
   // The maps have the right names, but nothing shows whose they are.

@@ -39,7 +39,6 @@ namespace netmeter {
 namespace internal {
 
 constexpr char kIdlePin[] = "idle";
-constexpr char kInterfacesPin[] = "interfaces";
 
 // The name of a pin's successor.
 std::string NewPin(absl::string_view pin);

@@ -95,7 +95,6 @@ void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
     status->missing_maps.push_back(map.pin);
     if (map.kept) status->lost_maps.push_back(map.pin);
   }
-  if (!pins.Has(kInterfacesPin)) status->missing_maps.push_back(kInterfacesPin);
 }
 
 // The load wrote the reasons as lines "feature: reason" (features.h).

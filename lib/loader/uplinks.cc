@@ -2,9 +2,7 @@
 #include "lib/loader/uplinks.h"
 
 #include <bpf/bpf.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +17,6 @@
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/step.h"
-#include "lib/netlink/interfaces.h"
 #include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
 
@@ -27,7 +24,9 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-using Numbers = std::map<std::string, uint32_t>;  // by name
+using Numbers = std::map<std::string, uint32_t>;
+
+constexpr char kPin[] = "interfaces";
 
 // The numbers that were given before.
 absl::StatusOr<Numbers> KnownNumbers(const nm_info& info, int names) {
@@ -111,10 +110,24 @@ absl::Status FillAlternatives(const Uplinks& uplinks, const Numbers& numbers,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(int fd) {
+// The entries of the meter that is upgraded; none if their map is missing.
+absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(const PinDir& pins) {
   std::vector<InterfaceEntry> entries;
+  const std::string path = pins.PathOf(kPin);
+  const UniqueFd fd(bpf_obj_get(path.c_str()));
+  if (!fd.ok() && errno == ENOENT) return entries;
+  bpf_map_info about = {};
+  if (!fd.ok() || !GetInfo(fd.get(), &about)) {
+    return ErrnoStatus(errno, absl::StrCat("read ", path));
+  }
+  if (about.key_size != sizeof(nm_interface_key) ||
+      about.value_size != sizeof(nm_interface)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " has another layout than this version's (",
+                     RestartCommand(pins.path()), ")"));
+  }
   const absl::Status status = ForEachElement<nm_interface_key, nm_interface>(
-      fd, [&](const nm_interface_key& key, const nm_interface& value) {
+      fd.get(), [&](const nm_interface_key& key, const nm_interface& value) {
         entries.emplace_back(key, value);
         return absl::OkStatus();
       });
@@ -122,10 +135,20 @@ absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(int fd) {
   return entries;
 }
 
+// The entry that has the network namespace, or null.
+const InterfaceEntry* FindNetwork(const std::vector<InterfaceEntry>& entries) {
+  for (const InterfaceEntry& entry : entries) {
+    if (entry.first.ifindex == 0) return &entry;
+  }
+  return nullptr;
+}
+
 absl::Status Write(int fd, const InterfaceEntry& entry) {
-  return ErrnoStatus(
-      bpf_map_update_elem(fd, &entry.first, &entry.second, BPF_ANY),
-      "fill interfaces");
+  const int error =
+      bpf_map_update_elem(fd, &entry.first, &entry.second, BPF_ANY);
+  // full: treated as an interface that came later
+  if (error == -E2BIG) return absl::OkStatus();
+  return ErrnoStatus(error, "fill interfaces");
 }
 
 // The packets counted in between are not this uplink's, so they move into the base.
@@ -138,10 +161,11 @@ void Resume(const nm_interface_counts& now, nm_interface* entry) {
   entry->ended = 0;
 }
 
-// From now on the interface counts for uplink `number`, or for none if it is 0.
+// From now on the interface counts for uplink `number`, or for none if it is 0. Adds to
+// *leaving the entries that end when the programs know it.
 absl::Status BeginInterface(const Interface& interface, uint32_t number,
-                            const std::vector<InterfaceEntry>& entries,
-                            int fd) {
+                            const std::vector<InterfaceEntry>& entries, int fd,
+                            std::vector<InterfaceEntry>* leaving) {
   const auto open = std::count_if(
       entries.begin(), entries.end(), [&](const InterfaceEntry& entry) {
         return entry.first.ifindex == interface.index && !entry.second.ended;
@@ -149,19 +173,17 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
   bool begun = number == NM_UPLINK_NONE;
   for (const InterfaceEntry& entry : entries) {
     if (entry.first.ifindex != interface.index) continue;
-    InterfaceEntry changed = entry;
     if (entry.first.uplink == number) {
       begun = true;
       if (!entry.second.ended) continue;
+      InterfaceEntry changed = entry;
       Resume(interface.counts, &changed.second);
-    } else {
+      NETMETER_RETURN_IF_ERROR(Write(fd, changed));
+    } else if (!entry.second.ended && open == 1) {
       // If the interface has counted for two uplinks, the split is unknown: both entries
       // stay open, and `netmeter uplinks` says so.
-      if (entry.second.ended || open > 1) continue;
-      changed.second.end = interface.counts;
-      changed.second.ended = 1;
+      leaving->push_back(entry);
     }
-    NETMETER_RETURN_IF_ERROR(Write(fd, changed));
   }
   if (begun) return absl::OkStatus();
   InterfaceEntry entry = {};
@@ -170,54 +192,50 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
   memcpy(entry.second.name, interface.name.data(),
          std::min(interface.name.size(), sizeof(entry.second.name) - 1));
   entry.second.base = interface.counts;
-  const int error =
-      bpf_map_update_elem(fd, &entry.first, &entry.second, BPF_ANY);
-  // full: treated as an interface that came later
-  if (error == -E2BIG) return absl::OkStatus();
-  return ErrnoStatus(error, "fill interfaces");
+  return Write(fd, entry);
 }
 
-// Records whose interfaces these are. Another namespace has the same interface numbers
-// but other counters, so entries from there are dropped. `late`: forwarded packets are
-// counted from now on, but interfaces were known before.
-absl::Status EnterNetwork(const PinDir& pins, int fd,
-                          std::vector<InterfaceEntry>* entries) {
-  const bool late = !pins.Has(kForwardLinks[0]);
+// Records whose interfaces these are. *other: they are another namespace's, and stay as
+// they are.
+absl::Status EnterNetwork(const PinDir& pins,
+                          const std::vector<InterfaceEntry>& entries, int fd,
+                          bool* other) {
   absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
   if (!own.ok()) return own.status();
+  const InterfaceEntry* const known = FindNetwork(entries);
+  *other = known != nullptr && known->second.base.tx_bytes != *own;
+  if (*other) return absl::OkStatus();
+  // Forwarded packets are counted from now on, but interfaces were known before.
+  const bool late =
+      !pins.Has(kForwardLinks[0]) &&
+      std::any_of(entries.begin(), entries.end(),
+                  [](const InterfaceEntry& entry) {
+                    return entry.first.ifindex != 0 && !entry.second.ended;
+                  });
   InterfaceEntry network = {};
   network.second.base.tx_bytes = *own;
-  const auto known = std::find_if(
-      entries->begin(), entries->end(),
-      [](const InterfaceEntry& entry) { return entry.first.ifindex == 0; });
-  if (known != entries->end()) {
-    const bool other = known->second.base.tx_bytes != *own;
-    const bool open = std::any_of(
-        entries->begin(), entries->end(), [](const InterfaceEntry& entry) {
-          return entry.first.ifindex != 0 && !entry.second.ended;
-        });
+  if (known != nullptr) {
     network.second.base.rx_bytes =
-        !other && (known->second.base.rx_bytes != 0 || (late && open)) ? 1 : 0;
-    network.second.ended = other || known->second.ended ? 1 : 0;
-    if (other) {
-      // This comes first: afterwards nothing shows that the entries were of another
-      // namespace.
-      for (const char* pin : kForwardLinks) {
-        NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
-      }
-      for (const InterfaceEntry& entry : *entries) {
-        const int error = bpf_map_delete_elem(fd, &entry.first);
-        if (error != 0 && error != -ENOENT) {
-          return ErrnoStatus(error, "empty interfaces");
-        }
-      }
-      entries->clear();
-    }
+        known->second.base.rx_bytes != 0 || late ? 1 : 0;
   }
   return Write(fd, network);
 }
 
 }  // namespace
+
+absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const PinDir& pins) {
+  absl::StatusOr<std::vector<InterfaceEntry>> entries = ReadEntries(pins);
+  if (!entries.ok()) return entries.status();
+  const InterfaceEntry* const known = FindNetwork(*entries);
+  if (uplinks.empty() || known == nullptr) return absl::OkStatus();
+  absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
+  if (!own.ok()) return own.status();
+  if (known->second.base.tx_bytes == *own) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the meter's uplinks are those of another network namespace (load it "
+      "there: ip netns exec, nsenter --net; or ",
+      RestartCommand(pins.path()), ")"));
+}
 
 absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks) {
   if (uplinks.empty()) return "";
@@ -240,40 +258,70 @@ absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks) {
   return place;
 }
 
-absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object) {
-  if (!pins.Has(kInterfacesPin)) return absl::OkStatus();
-  absl::StatusOr<UniqueFd> fd = pins.Open(kInterfacesPin);
-  if (!fd.ok()) return fd.status();
-  return object->ReuseUnpinned(kInterfacesMap, fd->get());
-}
-
-absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
-                         const PinDir& pins, MeterObject* object) {
-  Numbers numbers;
+absl::Status UplinkMaps::Fill(const Uplinks& uplinks, const nm_info& existing,
+                              const PinDir& pins, MeterObject* object) {
+  uplinks_ = uplinks;
+  fd_ = object->MapFd("interfaces");
   NETMETER_RETURN_IF_ERROR(
-      NumberUplinks(uplinks, existing, pins.path(), object, &numbers));
-  const int fd = object->InterfacesFd();
-  absl::StatusOr<std::vector<InterfaceEntry>> entries = ReadEntries(fd);
-  if (!entries.ok()) return entries.status();
-  if (uplinks.empty() && entries->empty()) return absl::OkStatus();
-  NETMETER_RETURN_IF_ERROR(
-      FillPatterns(uplinks, numbers, object->MapFd("uplink_names")));
-  NETMETER_RETURN_IF_ERROR(EnterNetwork(pins, fd, &*entries));
+      NumberUplinks(uplinks, existing, pins.path(), object, &numbers_));
+  if (uplinks.empty()) return absl::OkStatus();
+  const int names = object->MapFd("uplink_names");
+  NETMETER_RETURN_IF_ERROR(FillPatterns(uplinks, numbers_, names));
   absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
-  NETMETER_RETURN_IF_ERROR(FillAlternatives(uplinks, numbers, *interfaces,
-                                            object->MapFd("uplink_names")));
+  NETMETER_RETURN_IF_ERROR(
+      FillAlternatives(uplinks, numbers_, *interfaces, names));
+  for (const Interface& interface : *interfaces) {
+    if (interface.index == kLoopbackIndex) continue;
+    object->SetUplinkWord(interface.index, NumberOf(interface));
+  }
+  return absl::OkStatus();
+}
+
+uint32_t UplinkMaps::NumberOf(const Interface& interface) const {
+  if (uplinks_.empty()) return NM_UPLINK_NONE;
+  return numbers_.at(
+      FindUplink(uplinks_, interface.name, interface.alternatives));
+}
+
+absl::Status UplinkMaps::Begin(const PinDir& pins) {
+  if (begun_) return absl::OkStatus();
+  leaving_.clear();
+  absl::StatusOr<std::vector<InterfaceEntry>> entries = ReadEntries(pins);
+  if (!entries.ok()) return entries.status();
+  for (const InterfaceEntry& entry : *entries) {
+    NETMETER_RETURN_IF_ERROR(Write(fd_, entry));
+  }
+  begun_ = uplinks_.empty() && entries->empty();
+  bool other = false;
+  if (begun_) return absl::OkStatus();
+  NETMETER_RETURN_IF_ERROR(EnterNetwork(pins, *entries, fd_, &other));
+  if (other) return absl::OkStatus();
+  absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
+  if (!interfaces.ok()) return interfaces.status();
   for (const Interface& interface : *interfaces) {
     // loopback has no traffic of path direct
     if (interface.index == kLoopbackIndex) continue;
-    const std::string uplink =
-        FindUplink(uplinks, interface.name, interface.alternatives);
-    const uint32_t number =
-        uplinks.empty() ? NM_UPLINK_NONE : numbers.at(uplink);
-    NETMETER_RETURN_IF_ERROR(BeginInterface(interface, number, *entries, fd));
-    if (uplinks.empty()) continue;
-    object->SetUplinkWord(interface.index, number);
-    Step("interface ", interface.name, " is in uplink ", uplink);
+    NETMETER_RETURN_IF_ERROR(BeginInterface(interface, NumberOf(interface),
+                                            *entries, fd_, &leaving_));
+  }
+  begun_ = true;
+  Step("began to count ", interfaces->size(), " interfaces for their uplinks");
+  return absl::OkStatus();
+}
+
+absl::Status UplinkMaps::End() {
+  if (leaving_.empty()) return absl::OkStatus();
+  absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  for (const Interface& interface : *interfaces) {
+    for (InterfaceEntry& entry : leaving_) {
+      if (entry.first.ifindex != interface.index) continue;
+      entry.second.end = interface.counts;
+      entry.second.ended = 1;
+      NETMETER_RETURN_IF_ERROR(Write(fd_, entry));
+      Step("interface ", interface.name, " has left an uplink");
+    }
   }
   return absl::OkStatus();
 }

@@ -2,20 +2,31 @@
 // Uplinks at a load: the number of each name, the uplink of each interface, and the
 // counters so far. bpf/uplink.bpf.h explains how a packet finds its uplink.
 //
+//   NETMETER_RETURN_IF_ERROR(uplinks.Fill(config.uplinks, info, pins, &object));
+//   NETMETER_RETURN_IF_ERROR(uplinks.Begin(pins));
+//   ...                                   // the programs count under the new uplinks
+//   NETMETER_RETURN_IF_ERROR(uplinks.End());
+//
 // An uplink keeps its number as long as the meter is loaded, because series have the
-// number.
+// number. An interface that changes uplinks counts for both between Begin() and End(), so
+// the interfaces of an uplink never count less than its series. After a kill in between,
+// `netmeter uplinks` says that the interface counted for two uplinks.
 //
 // Threads: one at a time.
 
 #ifndef NETMETER_LIB_LOADER_UPLINKS_H_
 #define NETMETER_LIB_LOADER_UPLINKS_H_
 
+#include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/netlink/interfaces.h"
 #include "lib/netlink/uplink_names.h"
 #include "netmeter/abi.h"
 
@@ -28,15 +39,35 @@ namespace internal {
 // uplinks.
 absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks);
 
-// Call before the load: an upgrade keeps the data on interfaces.
-absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object);
+// FailedPrecondition if the pinned meter has uplinks of another network namespace: its
+// packets belong to no uplink here.
+absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const PinDir& pins);
 
-// Call after the load, and before packets are counted. `existing` is the info of the
-// meter that is upgraded, or empty. If that meter was loaded in another network
-// namespace, the links for forwarded packets are removed, because their packets belong to
-// no uplink here. ResourceExhausted: no number is left.
-absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
-                         const PinDir& pins, MeterObject* object);
+// The maps of uplinks, which each load makes anew.
+class UplinkMaps {
+ public:
+  // Call after the object is loaded. `existing` is the info of the meter that is
+  // upgraded, or empty. ResourceExhausted: no number is left.
+  absl::Status Fill(const Uplinks& uplinks, const nm_info& existing,
+                    const PinDir& pins, MeterObject* object);
+
+  // Copies the entries of the pinned meter into the new map of interfaces, and adds those
+  // that join an uplink. Call right before packets are counted. Can be repeated.
+  absl::Status Begin(const PinDir& pins);
+
+  // Ends the entries of interfaces that left an uplink. Call when all packets are counted
+  // under the new uplinks. Can be repeated.
+  absl::Status End();
+
+ private:
+  uint32_t NumberOf(const Interface& interface) const;
+
+  Uplinks uplinks_;
+  std::map<std::string, uint32_t> numbers_;  // by name
+  int fd_ = -1;
+  bool begun_ = false;
+  std::vector<InterfaceEntry> leaving_;
+};
 
 }  // namespace internal
 }  // namespace netmeter

@@ -28,6 +28,7 @@ constexpr std::array<MapPin, kMapPins> kMaps = {{
     {"rules", Entries::kAsDeclared, kRootOnly, kRenewed},
     {"binaries", Entries::kAsDeclared, kRootOnly, kRenewed},
     {"uplink_names", Entries::kAsDeclared, kRootOnly, kRenewed},
+    {"interfaces", Entries::kAsDeclared, kRootOnly, kRenewed},
     {"info", Entries::kOne, kInfo, kKept},
 }};
 
@@ -55,14 +56,12 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
     {"link_egress", 0, LinkStage::kPacket},
 }};
 
-// nm_interfaces is pinned all the same (lib/loader/uplinks.h). The last map belongs to a
-// sweep (lib/loader/retire.h).
-constexpr std::array<UnpinnedMap, 6> kUnpinned = {{
+// The last map belongs to a sweep (lib/loader/retire.h).
+constexpr std::array<UnpinnedMap, 5> kUnpinned = {{
     {"nm_duplicates", Entries::kAsDeclared},
     {"nm_listeners", Entries::kAsDeclared},
     {"nm_units", Entries::kAsDeclared},
     {"nm_registrants", Entries::kAsDeclared},
-    {"nm_interfaces", Entries::kAsDeclared},
     {"nm_marks", Entries::kAsDeclared},
 }};
 
@@ -136,7 +135,7 @@ const std::array<ExtentPin, kExtentPins>& ExtentPins() { return kExtents; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 6>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 5>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

@@ -45,10 +45,11 @@ class Rig:
         self.cgroup = f"{root}/netmeter-kill-{os.getpid()}"
         self.count_file = f"/tmp/{name}.count"
         self.configs = {}
-        for variant in "ab":
+        for variant, text in (("a", "services: [variant-a]"), ("b", "services: [variant-b]"),
+                              ("sat", "uplinks: {sat: [v0]}"), ("lte", "uplinks: {lte: [v0]}")):
             self.configs[variant] = f"/tmp/{name}.{variant}.yml"
             with open(self.configs[variant], "w") as file:
-                file.write(f"max_series: 64\nmax_names: 64\nservices: [variant-{variant}]\n")
+                file.write(f"max_series: 64\nmax_names: 64\n{text}\n")
         self.generation = 0
         self.notes = collections.Counter()
         self.problems = []
@@ -74,9 +75,7 @@ class Rig:
         run("ip", "-n", self.b, "neigh", "replace", A, "lladdr", mac["v0"], "dev", "v1", "nud", "permanent")
         self.want(4)
         self.spawn(self.b, None, "echo", B)
-        time.sleep(0.3)
         self.sender = self.spawn(self.a, self.cgroup, "send", B, self.count_file)
-        time.sleep(0.3)
         return self
 
     def spawn(self, space, cgroup, *arguments):
@@ -85,15 +84,17 @@ class Rig:
                 with open(cgroup + "/cgroup.procs", "w") as procs:
                     procs.write(str(os.getpid()))
         process = subprocess.Popen(["ip", "netns", "exec", space, sys.executable,
-                                    HERE + "/traffic.py", *arguments], preexec_fn=enter)
+                                    HERE + "/traffic.py", *arguments],
+                                   stdout=subprocess.PIPE, preexec_fn=enter, start_new_session=True)
         self.processes.append(process)
+        assert process.stdout.readline() == b"ready\n"
         return process
 
     def __exit__(self, *_):
         for process in self.processes:
             process.send_signal(signal.SIGCONT)
             process.kill()
-            process.wait()
+            process.communicate()
         done = self.loader("unload", check=False)
         if done.returncode or os.path.exists(self.pins):
             self.problems.append("left: " + done.stdout)
@@ -118,12 +119,13 @@ class Rig:
 
     def loader(self, *arguments, kill=None, check=True):
         command = [LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:]]
+        inside = ["nsenter", f"--net=/run/netns/{self.a}"]  # the uplinks are those of the sender
         if kill:
             what = f"error={kill[2]}" if len(kill) > 2 else "signal=SIGKILL"
             when = f"{kill[1]}{'+' if len(kill) > 3 else ''}"
-            command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill[0]}",
+            command = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", f"trace={kill[0]}",
                        "-e", f"inject={kill[0]}:{what}:when={when}"] + command
-        done = run(*command, check=False)
+        done = run(*inside, *command, check=False)
         if check and done.returncode:
             self.problems.append(f"{arguments}: {done.returncode} {done.stdout}")
         return done
@@ -135,7 +137,7 @@ class Rig:
     def calls(self, *arguments):
         """The numbers of each of its calls, of one that runs through."""
         log = f"/tmp/{self.name}.calls"
-        run("strace", "-f", "--seccomp-bpf", "-qq", "-o", log, "-e", "trace=" + ",".join(SYSCALLS),
+        run("nsenter", f"--net=/run/netns/{self.a}", "strace", "-f", "--seccomp-bpf", "-qq", "-o", log, "-e", "trace=" + ",".join(SYSCALLS),
             LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:])
         counts = collections.Counter()
         points = []
@@ -205,7 +207,7 @@ class Rig:
         return tuple(sum(one[key] for one in series)
                      for key in ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets"))
 
-    def pause(self):
+    def pause(self, stay=False):
         os.kill(self.sender.pid, signal.SIGSTOP)
         before, quiet = None, 0
         while quiet < 3:
@@ -214,7 +216,8 @@ class Rig:
             quiet = quiet + 1 if now == before else 0
             before = now
         both = (before, self.series())
-        os.kill(self.sender.pid, signal.SIGCONT)
+        if not stay:
+            os.kill(self.sender.pid, signal.SIGCONT)
         return both
 
     def compare(self, begin, end, what):
@@ -321,6 +324,44 @@ class Rig:
                 self.compare(begin, self.pause(), f"unload, {point}")
         return len(points)
 
+    def uplinks(self):
+        """The balance of the uplinks closes after a kill, or says why not. Nothing is sent while a
+        load is at work, as an interface that leaves an uplink counts for both until all programs know."""
+        def check(what, may_be_unknown):
+            self.pause(stay=True)
+            rows = json.loads(run("nsenter", f"--net=/run/netns/{self.a}", LIST, "uplinks", "--json",
+                                  "--pin-dir", self.pins).stdout)
+            for row in rows:
+                if row["unknown"] and may_be_unknown and "for two uplinks" in row["unknown"]:
+                    self.notes["unknown: " + row["unknown"]] += 1
+                elif row["unknown"] or row["tx"]["uncounted_packets"] or row["rx"]["uncounted_packets"]:
+                    self.problems.append(f"{what}: {row}")
+            if not sum(row["tx"]["interface_packets"] for row in rows):
+                self.problems.append(f"{what}: nothing counted: {rows}")
+
+        def send():
+            before = self.interface()[2]
+            os.kill(self.sender.pid, signal.SIGCONT)
+            while self.interface()[2] < before + 20:
+                time.sleep(0.01)
+
+        def prepare():
+            self.loader("unload")
+            self.pause(stay=True)
+            self.load("sat")
+        points = self.points("load", "--config", self.configs["lte"], prepare=prepare)
+        for number, point in enumerate(points):
+            prepare()
+            self.note_end("uplinks", self.load("lte", kill=point, check=False))
+            begun = "UNFINISHED" in run(LOADER, "status", "--pin-dir", self.pins, check=False).stdout
+            send()
+            check(f"uplinks, killed at {point}", begun)
+            self.loader("load") if number % 2 else self.load("lte")
+            send()
+            check(f"uplinks, {point}", begun)
+        send()
+        return len(points)
+
     def random_loads(self):
         random.seed(int(os.environ.get("NETMETER_SEED", "1")))
         self.loader("load", "--cgroup", self.cgroup, *SMALL)
@@ -411,6 +452,9 @@ class ConvergenceTest(unittest.TestCase):
 
     def test_an_unload(self):
         self.run_scenario("unload")
+
+    def test_a_change_of_uplinks(self):
+        self.run_scenario("uplinks")
 
     def test_random_loads(self):
         self.run_scenario("random_loads")

@@ -19,6 +19,7 @@ def echo(address):
     udp.bind((address, 9999))
     tcp = socket.create_server((address, 9998))
     streams = []
+    print("ready", flush=True)
     while True:
         for ready in select.select([udp, tcp] + streams, [], [])[0]:
             if ready is udp:
@@ -39,6 +40,7 @@ def send(address, count_file):
     tcp = socket.create_connection((address, 9998))
     tcp.setblocking(False)
     data = bytes(range(256)) * 4
+    print("ready", flush=True)
     while True:
         words = open(count_file).read().split()
         if len(words) == 2:

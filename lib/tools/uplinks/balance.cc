@@ -75,9 +75,14 @@ class Balancer {
       AddCounts(interface.counts, entry.second.base, interface.name, &balance);
       if (open_.at(interface.index) > 1 ||
           FindUplink(input_.patterns, interface.name) != name) {
+        const std::string name = NameOf(entry.second);
         AddNote(
-            absl::StrCat(NameOf(entry.second), " is called ", interface.name,
-                         " now: it counted for two uplinks"),
+            absl::StrCat(name, name == interface.name
+                                   ? " counted for two uplinks: a load was "
+                                     "interrupted"
+                                   : absl::StrCat(" is called ", interface.name,
+                                                  " now: it counted for two "
+                                                  "uplinks")),
             &balance);
       }
     }
@@ -158,15 +163,6 @@ class Balancer {
       balance->rx.local_bytes += sample.rx_bytes;
       balance->tx.local_packets += sample.tx_packets;
       balance->rx.local_packets += sample.rx_packets;
-    }
-    if (input_.moved &&
-        balance->tx.local_packets + balance->rx.local_packets != 0) {
-      AddNote(
-          absl::StrCat("local packets are also those of another network "
-                       "namespace, where the meter was loaded before (run: ",
-                       LoaderCommand("unload", input_.pin_dir),
-                       "; then load it: counters start again)"),
-          balance);
     }
     const bool overflows = std::any_of(
         input_.samples.begin(), input_.samples.end(), [](const Sample& sample) {

@@ -41,7 +41,6 @@ struct BalanceInput {
   std::vector<InterfaceEntry> entries;
   std::vector<Interface> interfaces;  // as they count now
   std::vector<Sample> samples;
-  bool moved = false;     // samples have packets of another namespace, too
   bool forwards = false;  // the namespace does, or a bridge has an interface
   bool counts_forwarded = false;  // the meter does, and `forwarded` has it
   Forwarded forwarded;

@@ -108,24 +108,6 @@ TEST(Balance, InterfacesAreInOrder) {
               ElementsAre("sat0", "wwan1", "wwan3"));
 }
 
-// After a load in another network namespace the interfaces count from there on, and the
-// series from before: the rest was less than nothing.
-TEST(Balance, IsNotKnownWhereLocalPacketsAreAlsoAnotherNamespaces) {
-  BalanceInput input = Input();
-  input.moved = true;
-  // Of this meter: an unload was advised that is of the host's own.
-  input.pin_dir = "/run/second";
-  const UplinkBalance satellite = BalanceUplinks(input)[0];
-  EXPECT_THAT(satellite.unknown, HasSubstr("of another network namespace"));
-  EXPECT_THAT(
-      satellite.unknown,
-      HasSubstr("(run: netmeter-loader unload --pin-dir /run/second; "));
-  EXPECT_EQ(satellite.tx.rest_bytes, 0u);
-  // Without such packets nothing is mixed.
-  input.samples.clear();
-  EXPECT_EQ(BalanceUplinks(input)[0].unknown, "");
-}
-
 TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
   BalanceInput input = Input();
   InterfaceEntry ended = MakeEntry(3, 1, "eth7", 100, 1);
@@ -173,6 +155,10 @@ TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
   renamed.interfaces[1].name = "sat9";
   EXPECT_THAT(BalanceUplinks(renamed)[0].unknown,
               HasSubstr("sat0 is called sat9 now"));
+  BalanceInput twice = Input();
+  twice.entries.push_back(MakeEntry(2, 2, "sat0", 3000, 15));
+  EXPECT_THAT(BalanceUplinks(twice)[0].unknown,
+              HasSubstr("sat0 counted for two uplinks"));
   BalanceInput again = Input();
   again.interfaces[1].counts = {};
   EXPECT_THAT(BalanceUplinks(again)[0].unknown, HasSubstr("begun to count"));

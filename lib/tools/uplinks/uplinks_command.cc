@@ -164,7 +164,6 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
       [&](const nm_interface_key& key, const nm_interface& value) {
         if (key.ifindex == 0) {
           network = value.base.tx_bytes;
-          input->moved = value.ended != 0;
           late = value.base.rx_bytes != 0;
         } else {
           input->entries.emplace_back(key, value);
