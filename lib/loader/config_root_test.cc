@@ -183,16 +183,16 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
 // A plain load of a meter of which a pin had gone, or that was killed when it was loaded
 // first, was one for the whole host, and without what its configuration had said.
 TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
-  const std::string note =
-      "found an incomplete meter: loaded a new one, with its configuration, "
-      "counters start again";
-  const auto expect_as_it_was = [&] {
-    const LoadResult again = MustChange(ChangeNothing);
-    EXPECT_EQ(again.action, Action::kLoaded);
-    EXPECT_EQ(again.cgroup, cgroup_);
-    EXPECT_THAT(again.notes, Contains(note));
-    EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
-  };
+  const auto expect_as_it_was =
+      [&](const std::string& note =
+              "found an incomplete meter: loaded a new one") {
+        const LoadResult again = MustChange(ChangeNothing);
+        EXPECT_EQ(again.action, Action::kLoaded);
+        EXPECT_EQ(again.cgroup, cgroup_);
+        EXPECT_THAT(again.notes, Contains(note + ", with its configuration, "
+                                                 "counters start again"));
+        EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
+      };
   config_.services = {"mme"};
   // The first of these were not known at all: nothing was pinned yet.
   for (const std::string& step :
@@ -200,7 +200,9 @@ TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
         std::string("pinned ")}) {
     SCOPED_TRACE(step);
     ASSERT_TRUE(LoadKilledAt(step));
-    expect_as_it_was();
+    expect_as_it_was(step == "pinned "
+                         ? "found an incomplete meter: loaded a new one"
+                         : "found only a configuration: loaded a new meter");
     bool was_loaded = false;
     ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
   }

@@ -66,9 +66,12 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
     }
   }
   if (rest) {
+    // Pins are missing if a first load was killed early, or an unload late.
     plan->notes.push_back(absl::StrCat(
-        plan->restart ? "unloaded first, then loaded"
-                      : "found an incomplete meter: loaded a new one",
+        plan->existing.rest.empty()
+            ? "found only a configuration: loaded a new meter"
+        : plan->restart ? "unloaded first, then loaded"
+                        : "found an incomplete meter: loaded a new one",
         replaces ? "" : ", with its configuration", ", counters start again"));
   }
   change(&config);
@@ -83,6 +86,11 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
   return ParseConfig(ConfigAsYaml(config, Keys::kChanged), "the configuration",
                      Config())
       .status();
+}
+
+std::string TextToKeep(const Config& config) {
+  return absl::StrCat("# netmeter-loader ", kVersion, "\n",
+                      ConfigAsYaml(config, Keys::kChanged));
 }
 
 // Whether all ids up to the sizes in `info` are handed out.
@@ -221,7 +229,7 @@ struct Prepared {
   std::unique_ptr<Links> links;
   std::unique_ptr<Forwarding> forwarding;
   UplinkMaps uplinks;
-  bool removed_rest = false;  // leftover pins without `info`
+  std::string stands = kNothingWasChanged;  // after an error
 };
 
 void NameProcesses(const MeterObject& object, Plan* plan) {
@@ -266,8 +274,9 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
 
 // Loads with the tracing programs, or without them. They need permissions that some
 // kernels refuse (lockdown, CAP_PERFMON).
-absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
+absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
                          Prepared* prepared) {
+  const PinDir& pins = directory->pins();
   prepared->forwarding.reset();
   prepared->links.reset();
   prepared->uplinks = UplinkMaps();
@@ -278,8 +287,13 @@ absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
   TurnOffWhatItLacks(*prepared->object, &plan->features);
   // The kernel has accepted the new programs, so the leftover pins can go.
   if (!plan->existing.rest.empty()) {
-    prepared->removed_rest = true;
+    NETMETER_RETURN_IF_ERROR(TellReaders(pins));
+    // A load after a kill finds leftover pins from here on, and the new configuration.
+    prepared->stands = "a part of the old meter is left: run load again";
+    NETMETER_RETURN_IF_ERROR(
+        directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path));
     NETMETER_RETURN_IF_ERROR(RemoveRest(plan->existing, pins));
+    prepared->stands = "nothing is loaded";
   }
   NETMETER_RETURN_IF_ERROR(
       FillMaps(pins, *plan, prepared->object.get(), &prepared->uplinks));
@@ -290,13 +304,14 @@ absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
   return Attach(plan, prepared);
 }
 
-absl::Status Prepare(const PinDir& pins, Plan* plan, Prepared* prepared) {
+absl::Status Prepare(LockedDirectory* directory, Plan* plan,
+                     Prepared* prepared) {
   absl::Status status =
       absl::UnimplementedError("the kernel has no BTF of its own");
   if (plan->types_file.empty()) {
-    status = PrepareWith(pins, true, plan, prepared);
+    status = PrepareWith(directory, true, plan, prepared);
     if (!status.ok() && IsTransient(status)) {
-      status = PrepareWith(pins, true, plan, prepared);
+      status = PrepareWith(directory, true, plan, prepared);
     }
   }
   if (status.ok() || (IsTransient(status) &&
@@ -312,16 +327,11 @@ absl::Status Prepare(const PinDir& pins, Plan* plan, Prepared* prepared) {
     plan->features.TurnOff(NM_FEATURE_PROCESS_TRACKING, reason);
   }
   // If the second attempt fails too, the first error says more.
-  return PrepareWith(pins, false, plan, prepared).ok() ? absl::OkStatus()
-                                                       : status;
+  return PrepareWith(directory, false, plan, prepared).ok() ? absl::OkStatus()
+                                                            : status;
 }
 
 // --- Visible steps -----------------------------------------------------------
-
-std::string TextToKeep(const Config& config) {
-  return absl::StrCat("# netmeter-loader ", kVersion, "\n",
-                      ConfigAsYaml(config, Keys::kChanged));
-}
 
 void NoteChanges(Plan* plan) {
   const std::string changes =
@@ -480,11 +490,8 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   plan->adds = FindAdds();
   Step("adds: received ", NameOf(plan->adds.ingress), ", sent ",
        NameOf(plan->adds.egress));
-  const absl::Status status = Prepare(pins, plan, prepared);
-  if (!status.ok()) {
-    return WithState(status, prepared->removed_rest ? "nothing is loaded"
-                                                    : kNothingWasChanged);
-  }
+  const absl::Status status = Prepare(directory, plan, prepared);
+  if (!status.ok()) return WithState(status, prepared->stands);
   if (upgrade) {
     NETMETER_RETURN_IF_ERROR(Upgrade(directory, plan, prepared));
     NoteChanges(plan);

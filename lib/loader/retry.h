@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Retries a step that can be repeated. The kernel may have been short of memory for a
-// moment, or a signal may have come.
+// moment, or a signal may have come. Every error is retried, because libbpf may report
+// another one: after ENOMEM it tries a map without types, and returns that EINVAL.
 //
 //   absl::Status status = Retry([&] { return pins.Remove(pin); });
 //

@@ -183,6 +183,9 @@ class Rig:
         self.notes["killed" if done.returncode in (-9, 137) else
                    f"{what} ended with {done.returncode}"] += 1
 
+    def stands(self):
+        return run(LOADER, "status", "--pin-dir", self.pins, check=False).returncode == 0
+
     def expect_loaded(self, what):
         said = run(LOADER, "status", "--pin-dir", self.pins, check=False).stdout
         if not said.startswith("loaded"):
@@ -362,6 +365,34 @@ class Rig:
         send()
         return len(points)
 
+    def restart(self):
+        """A restart has its own configuration from where the old meter is closed."""
+        again = ("load", "--restart", "--max-series", "2000")
+
+        def prepare():
+            self.loader("unload")
+            self.loader("load", "--cgroup", self.cgroup, *SMALL, "--defaults")
+
+        def is_new():
+            kept = run(LOADER, "status", "--config", "--pin-dir", self.pins, check=False).stdout
+            return "max_series: 2000" in kept
+        points = self.points(*again, prepare=prepare)
+        for number, point in enumerate(points):
+            prepare()
+            begin = self.pause()
+            self.note_end("restart", self.loader(*again, kill=point, check=False))
+            if self.stands() and not is_new():
+                self.compare(begin, self.pause(), f"restart, {point}")
+                self.loader(*again)
+            self.loader(*(again if number % 2 else ("load",)))
+            self.expect_loaded(f"restart, {point}")
+            if not is_new():
+                self.problems.append(f"restart, {point}: another configuration")
+            begin = self.pause()
+            time.sleep(0.05)
+            self.compare(begin, self.pause(), f"restart, {point}")
+        return len(points)
+
     def random_loads(self):
         random.seed(int(os.environ.get("NETMETER_SEED", "1")))
         self.loader("load", "--cgroup", self.cgroup, *SMALL)
@@ -398,10 +429,13 @@ class Rig:
             "load without a change": ("load",),
             "change": ("load", "--config", self.configs["b"]),
             "growth": ("load", "--max-series", "128", "--max-names", "128"),
+            "restart": ("load", "--restart", "--max-series", "100"),
             "unload": ("unload",),
         }
         kinds = [(error, on) for error in ("ENOMEM", "EPERM", "EINTR") for on in (False, True)]
         for name, command in commands.items():
+            anew = name in ("first load", "restart")
+
             def prepare():
                 self.loader("unload")
                 if name != "first load":
@@ -413,14 +447,14 @@ class Rig:
                 for call, n in calls[kind % step::step]:
                     what = f"{name}, {call} {n} {error}{' and on' if on else ''}"
                     prepare()
-                    begin = self.pause() if command[0] == "load" and name != "first load" else None
+                    begin = self.pause() if command[0] == "load" and not anew else None
                     kill = (call, n, error) + (("on",) if on else ())
                     self.note_end(name, self.loader(*command, kill=kill, check=False))
                     count += 1
                     if begin and self.list() is None:
                         self.problems.append(f"{what}: no list")
                     self.loader(*command)
-                    if begin or name == "first load":
+                    if begin or anew:
                         self.expect_loaded(what)
                     elif os.path.exists(self.pins):
                         self.problems.append(f"{what}: {self.pins} is left")
@@ -455,6 +489,9 @@ class ConvergenceTest(unittest.TestCase):
 
     def test_a_change_of_uplinks(self):
         self.run_scenario("uplinks")
+
+    def test_a_restart(self):
+        self.run_scenario("restart")
 
     def test_random_loads(self):
         self.run_scenario("random_loads")
