@@ -17,7 +17,7 @@ absl::Status WriteToStandardOutput(absl::string_view text,
     if (count >= 0) {
       text.remove_prefix(static_cast<size_t>(count));
     } else if (errno == EPIPE || errno == EBADF) {
-      return absl::CancelledError("nobody reads standard output");
+      return absl::CancelledError("the reader of standard output has gone");
     } else if (errno == EAGAIN) {
       // The output is non-blocking: another process that shares the description may set
       // that.

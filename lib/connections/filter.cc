@@ -87,16 +87,16 @@ absl::Status AddAddress(const std::string& prefix, SocketFilter* filter) {
     parsed.address = Mapped(ipv4);
     most = 32;
   } else if (inet_pton(AF_INET6, text.c_str(), parsed.address.data()) != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--address: '", prefix, "' is no address or prefix"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--address: expected an address or a prefix, not '", prefix, "'"));
   }
   int bits = most;
   if (slash != std::string::npos &&
       (!absl::SimpleAtoi(prefix.substr(slash + 1), &bits) || bits < 0 ||
        bits > most)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--address: '", prefix,
-                     "' has a prefix length that is none of 0 to ", most));
+        absl::StrCat("--address: expected a prefix length from 0 to ", most,
+                     ", not '", prefix, "'"));
   }
   parsed.bits = most == 32 ? kMappedBits + bits : bits;
   filter->addresses.push_back(parsed);

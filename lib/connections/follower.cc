@@ -161,7 +161,7 @@ absl::StatusOr<UniqueFd> OpenMetersCgroup(const std::string& path,
                        "in the mount namespace of the host");
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      path, " is not the meter's cgroup any more (netmeter-loader load)"));
+      path, " is no longer the meter's cgroup (run: netmeter-loader load)"));
 }
 
 bool IsOurs(const char* map) {

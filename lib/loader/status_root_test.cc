@@ -276,7 +276,7 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
                 " gave no maps: the meter is not loaded, or damaged, or too "
                 "many answers are unread (run on the host as root: "
                 "netmeter-loader status --pin-dir " +
-                config_.pin_dir + "; and see what netmeter-fds says)");
+                config_.pin_dir + "; and see the log of netmeter-fds)");
   // Who sees the names knows more, though he may open none.
   const std::string damaged =
       ": these maps are missing: counters (run: netmeter-loader ";

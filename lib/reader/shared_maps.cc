@@ -286,7 +286,8 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
         path,
         " gave no maps: the meter is not loaded, or damaged, or too many "
         "answers are unread (run on the host as root: ",
-        LoaderCommand("status", pin_dir), "; and see what netmeter-fds says)"));
+        LoaderCommand("status", pin_dir),
+        "; and see the log of netmeter-fds)"));
   }
   std::vector<UniqueFd> taken = TakeDescriptors(&message);
   if (bytes[0] == kDescriptorsRefused) return Refused(what, pin_dir);
