@@ -35,6 +35,9 @@ def run(*command, check=True, **options):
     return done
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+
 class Rig:
     def __init__(self):
         name = f"nmk{os.getpid() % 10000}"
@@ -123,7 +126,7 @@ class Rig:
         if kill:
             what = f"error={kill[2]}" if len(kill) > 2 else "signal=SIGKILL"
             when = f"{kill[1]}{'+' if len(kill) > 3 else ''}"
-            command = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", f"trace={kill[0]}",
+            command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill[0]}",
                        "-e", f"inject={kill[0]}:{what}:when={when}"] + command
         done = run(*inside, *command, check=False)
         if check and done.returncode:
@@ -137,7 +140,8 @@ class Rig:
     def calls(self, *arguments):
         """The numbers of each of its calls, of one that runs through."""
         log = f"/tmp/{self.name}.calls"
-        run("nsenter", f"--net=/run/netns/{self.a}", "strace", "-f", "--seccomp-bpf", "-qq", "-o", log, "-e", "trace=" + ",".join(SYSCALLS),
+        run("nsenter", f"--net=/run/netns/{self.a}", "strace", "-f", "--seccomp-bpf", "-qq", "-o", log,
+            "-e", "trace=" + ",".join(SYSCALLS),
             LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:])
         counts = collections.Counter()
         points = []
@@ -470,10 +474,12 @@ class ConvergenceTest(unittest.TestCase):
             count = getattr(rig, name)()
         for note, times in sorted(rig.notes.items()):
             print(f"  {times} x {note}")
-        print(f"@@converged {name}: {count} points, {len(rig.problems)} problems, "
+        print(f"@@converged {name}: {count} points, {rig.notes['killed']} killed, {len(rig.problems)} problems, "
               f"{time.time() - begin:.0f} s", flush=True)
         self.assertEqual(rig.problems, [])
         self.assertGreater(count, 0)
+        if name not in ("random_loads", "faults"):
+            self.assertGreater(rig.notes["killed"], count / 2)
 
     def test_a_first_load(self):
         self.run_scenario("first_load")
