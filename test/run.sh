@@ -366,7 +366,7 @@ finish_live() {
 if [ -n "$quick" ]; then
   bazel_test "unit tests, the quick ones" --config=quick //...
   bazel_test "packet tables" --config=root //test/program:program_test
-  start_live host '*LinkTest.*:*BalanceTest.ManySmallUdp*'
+  start_live host '*LinkTest.*:*BalanceTest.ManyConnections*'
   finish_live "load, live balance, unload"
   finish
 fi

@@ -15,7 +15,7 @@
 #                    and whose clock goes an hour ahead and back; without the third
 #                    reader, the exporter, and files
 #
-# As root on Debian 12. Thirteen kinds of traffic run at once between the test's own
+# As root on Debian 12. Eight kinds of traffic run at once between the test's own
 # network namespaces, with a witness whose name is never idle. Meanwhile programs are
 # replaced, tables grow, idle series are retired, processes register and end, the socket
 # table is too small, and a memory cgroup sometimes has no room for the senders (with

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a fleet costs: on the link of each gateway, as the meter itself counts it, and on the
-one Prometheus that has them all. The exporter is real, and what it says; the gateways of
-the fleet have its page with other numbers (many_gateways.py). Prints the tables of
-docs/fleet.md."""
+"""What a gateway of a fleet sends over its link, as the meter itself counts it. Prints the
+table of docs/fleet.md."""
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -19,10 +16,6 @@ import lab
 import metrics_lab as m
 import yaml
 
-GATEWAYS = int(os.environ.get("NETMETER_FLEET_GATEWAYS", "100"))
-SECONDS = int(os.environ.get("NETMETER_FLEET_SECONDS", "20"))
-MANY_GATEWAYS = os.path.abspath("test/fleet/many_gateways.py")
-MANY = "127.0.0.1:9500"
 # {profile: options of the exporter}; --estimate has the intervals.
 PROFILES = {
     "satellite": ["--families", "netmeter_wire_bytes_total", "--omit-zeros"],
@@ -83,27 +76,6 @@ def rows_of(estimate):
     return found
 
 
-def numbers_of(page):
-    """{metric with its labels: value} of a page that need not be ours."""
-    lines = (line.rsplit(" ", 1) for line in page.splitlines() if line and not line.startswith("#"))
-    return {name: float(value) for name, value in lines}
-
-
-def memory_mib(pid, field):
-    with open("/proc/%d/status" % pid, encoding="ascii") as status:
-        return int(re.search(field + r":\s+(\d+)", status.read()).group(1)) / 1024
-
-
-def cpu_seconds(pid):
-    with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
-        user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-
-def folder_bytes(folder):
-    return sum(os.path.getsize(os.path.join(path, name)) for path, _, names in os.walk(folder) for name in names)
-
-
 class FleetTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -155,11 +127,32 @@ class FleetTest(unittest.TestCase):
                 found[key[1]] = found.get(key[1], 0) + row["tx_bytes"] + row["rx_bytes"]
         return found
 
-    def wire_bytes_a_second(self, seconds):
-        before, begin = self.wire_bytes(), time.monotonic()
-        time.sleep(seconds)
-        after, took = self.wire_bytes(), time.monotonic() - begin
-        return {name: (count - before.get(name, 0)) / took for name, count in after.items()}
+    def wait_for_quiet(self):
+        """Until nothing has passed for a second."""
+        before = None
+        while (now := self.wire_bytes()) != before:
+            before = now
+            time.sleep(1)
+        return now
+
+    def samples(self):
+        """{"scrape-" or "agent-" and the profile: scrapes that the server has}"""
+        with self.cloud.inside():
+            found = m.query("sum by (job, instance) (count_over_time(up[1h]))", "%s:9490" % self.cloud.THERE)
+        return {
+            ("agent-" if dict(key)["instance"].startswith("gateway-0001") else "scrape-") + dict(key)["job"]: count
+            for key, count in found.items()
+        }
+
+    def wait_for_samples(self, more, before=None):
+        """Until the server has so many more of each profile and way."""
+        names = [way + profile for profile in PROFILES for way in ("scrape-", "agent-")]
+
+        def has():
+            now = self.samples()
+            return now if all(now.get(name, 0) >= (before or {}).get(name, 0) + more for name in names) else None
+
+        return lab.wait_for(has, "%d scrapes" % more, 120)
 
     def bytes_of_a_connection(self):
         """Without a request, from the cloud."""
@@ -240,15 +233,22 @@ class FleetTest(unittest.TestCase):
         """By a scrape from afar, and by an agent that writes to the server."""
         self.start_exporters()
         talkers = [self.start_server(), *(self.start_agent(i, profile) for i, profile in enumerate(PROFILES))]
-        time.sleep(5 * INTERVAL)  # the first scrape and the first write have more
-        a_second = self.wire_bytes_a_second(15 * INTERVAL)
+        before = self.wait_for_samples(3)  # the first scrape and the first write have more
+        bytes_before = self.wire_bytes()
+        after = self.wait_for_samples(15, before)
+        each_of = {
+            name: (count - bytes_before[name]) / (after[name] - before[name])
+            for name, count in self.wire_bytes().items()
+            if name in after
+        }
         # The six programs here have series of their own by now, which a gateway has not.
         estimate = rows_of(self.ask_estimate())
         # Connections stay open, and the kernel probes them while nothing else is on them.
         for process in talkers:
             process.send_signal(signal.SIGSTOP)
-        time.sleep(INTERVAL)
-        idle = self.wire_bytes_a_second(PROBES * PROBE_SECONDS)
+        quiet = self.wait_for_quiet()
+        time.sleep(PROBES * PROBE_SECONDS)  # which is what is measured
+        idle = {name: (count - quiet.get(name, 0)) / (PROBES * PROBE_SECONDS) for name, count in self.wire_bytes().items()}
         connection = self.bytes_of_a_connection()
         print("a connection that opens and closes: %d bytes" % connection)
         for process in talkers:
@@ -259,7 +259,7 @@ class FleetTest(unittest.TestCase):
                 name = way + profile
                 probed = min(seconds, IDLE_SECONDS) if way == "scrape-" else seconds
                 probes = idle[name] * probed if seconds > PROBE_SECONDS else 0
-                each = a_second[name] * INTERVAL + probes
+                each = each_of[name] + probes
                 if way == "scrape-" and seconds > IDLE_SECONDS:
                     each += connection
                 day = each * 86400 / seconds
@@ -272,101 +272,8 @@ class FleetTest(unittest.TestCase):
         header = ("profile", "way", "every", "samples", "page", "bytes each", "of that probes", "MB a day", "GB a month")
         lab.print_table("On the link, in wire bytes", header, rows)
 
-        # Both ways brought the same, the agents' under the name of the gateway.
-        def totals():
-            query = "count by (job, instance) (netmeter_wire_bytes_total)"
-            with self.cloud.inside():
-                found = m.query(query, "%s:9490" % self.cloud.THERE)
-            return {(dict(key)["job"], dict(key)["instance"].split(":")[0]) for key in found}
-
-        both = {(profile, instance) for profile in PROFILES for instance in (self.cloud.HERE, "gateway-0001")}
-        lab.wait_for(lambda: totals() == both, "what the server has")
-
-    def test_2_one_prometheus_has_them_all(self):
-        rows = []
-        for profile, options in PROFILES.items():
-            rows.append(self.fleet(profile, options))
-        lab.print_table(
-            "%d gateways, one Prometheus, %d seconds each" % (GATEWAYS, SECONDS),
-            ("profile", "every", "series", "samples/s", "CPU", "MiB", "WAL bytes/sample"),
-            rows,
-        )
-
-    def fleet(self, profile, options):
-        """What one Prometheus needs for all of them; a row of the table."""
-        exporter = m.start_exporter(self.meter.pin_dir, *options)
-        page = os.path.join(self.directory, profile + ".txt")
-        with open(page, "w", encoding="utf-8") as file:
-            file.write(m.get(m.HTTP))
-        m.end(exporter)
-        many = subprocess.Popen([lab.PYTHON, MANY_GATEWAYS, page, MANY], stdout=subprocess.PIPE)
-        m.await_line(many, "ready")
-        # Of the profile, but that all have come twice.
-        every = min(self.estimate[profile][0], max(5, SECONDS // 2))
-        names = ["gateway%04d" % i for i in range(GATEWAYS)]
-        config = {
-            "global": {"scrape_interval": "%ds" % every, "scrape_timeout": "5s"},
-            "scrape_configs": [
-                {
-                    "job_name": "netmeter",
-                    "static_configs": [{"targets": names}],
-                    "relabel_configs": [
-                        {"source_labels": ["__address__"], "target_label": "instance"},
-                        {"source_labels": ["__address__"], "target_label": "__metrics_path__", "replacement": "/$1/metrics"},
-                        {"target_label": "__address__", "replacement": MANY},
-                    ],
-                }
-            ],
-        }
-        data = os.path.join(self.directory, profile + "-fleet")
-        prometheus = self.prometheus(
-            profile + "-fleet",
-            config,
-            lambda arguments: subprocess.Popen(["prometheus", *arguments]),
-            "--web.listen-address=" + m.PROMETHEUS,
-            "--storage.tsdb.path=" + data,
-        )
-        try:
-            lab.wait_for(self.is_ready, "Prometheus", 60)
-            time.sleep(SECONDS)
-            numbers = numbers_of(m.get(m.PROMETHEUS))
-            self.assertEqual(m.query("sum(netmeter_up)"), {(): GATEWAYS})
-            self.assertEqual(m.query("count(up == 0) or vector(0)"), {(): 0})
-            samples = sum(
-                value for name, value in numbers.items() if name.startswith("prometheus_tsdb_head_samples_appended_total")
-            )
-            series = numbers["prometheus_tsdb_head_series"]
-            # What scrape_* and up add is five for each target.
-            per_gateway = series / GATEWAYS
-            with open(page, encoding="utf-8") as file:
-                own = m.text_values(file.read())
-            self.assertEqual(per_gateway, len(own) + 5)
-            for instance in (names[0], names[-1]):
-                self.assertGreater(m.query('sum(netmeter_wire_bytes_total{instance="%s"})' % instance)[()], 0)
-            cpu = cpu_seconds(prometheus.pid)
-            row = (
-                profile,
-                "%d s" % every,
-                int(series),
-                round(series / every),
-                "%.1f %%" % (100 * cpu / SECONDS),
-                round(memory_mib(prometheus.pid, "VmHWM")),
-                "%.1f" % (folder_bytes(data + "/wal") / samples),
-            )
-        finally:
-            m.end(prometheus)
-            m.end(many)
-        shutil.rmtree(data, ignore_errors=True)
-        return row
-
-    @staticmethod
-    def is_ready():
-        try:
-            return m.get(m.PROMETHEUS, "/-/ready")
-        except (OSError, AssertionError):
-            return None
 
 
 if __name__ == "__main__":
     lab.private_network()
-    lab.main(200 + 4 * SECONDS)
+    lab.main(300)

@@ -45,11 +45,11 @@ plain_filter='*-SoakTest.*'
 # hook and each feature. It skips other cases of the same code: limits of tables,
 # upgrades, rules of destinations, and IPv6 except when bytes are counted over a link.
 seldom='SinkTest.*User*:SinkTest.*Names*:SinkTest.SocketsLeave*:SinkTest.TwoMeters*'
-seldom+=':*ConnectionsTest.OutliveAnUpgrade*:*UplinksTest.*IsUpgraded*:*FlowsTest.SumUp*'
+seldom+=':*FlowsTest.SumUp*'
 seldom+=':*DestinationsTest.Rules*:*DestinationsTest.ConnectionsThatWait*'
-seldom+=':*DestinationsTest.OnlyTheKinds*:*DestinationsTest.WhatIsNoRequest*'
-seldom+=':*TroubledConnectionsTest.Syns*:*TroubledConnectionsTest.RoundTrips*'
-seldom+=':*TablesTest.Collisions*:SegmentRoutingTest.SinglePackets*:SegmentRoutingTest.Received*:LatePacketsTest.*'
+seldom+=':*DestinationsTest.OnlyTheKinds*'
+seldom+=':*TroubledConnectionsTest.Syns*'
+seldom+=':*TablesTest.Collisions*:LatePacketsTest.*'
 seldom+=':Stress.WithoutTheGuard*'
 for suite in Connections Copies Destinations Edge Flows Impairment LossBeforeFin Mptcp Names \
   Protocols Remainder Tables TroubledConnections Tunnel Uplinks; do
@@ -66,7 +66,7 @@ realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest
 nobtf_filter='LoadTest.*:*LinkTest.*OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.*:*RemainderTest.*'
 # Loaded if the kernel has them as modules.
 modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
-  l2tp_ip l2tp_ip6 dccp_ipv4 dccp_ipv6
+  l2tp_ip l2tp_ip6
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel
   xfrm_user esp4 esp6 authenc echainiv drbg jitterentropy_rng
   vxlan tls gcm ctr ghash_generic aes_generic

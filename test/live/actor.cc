@@ -109,19 +109,6 @@ class Actor {
     } else if (word == "wait") {
       std::ofstream(value).flush();
       while (access(value.c_str(), F_OK) == 0) usleep(10000);
-    } else if (word == "spread") {
-      const int fd = Open(Address(parts.at(3)).family(), SOCK_DGRAM);
-      for (int i = 0; i < number(1); ++i)
-        SendTo(fd, std::string(number(2), 'x'),
-               Address(parts.at(3 + i % (parts.size() - 3))), number(0));
-      close(fd);
-    } else if (word == "tcp") {
-      const Address to(parts.at(0));
-      const int fd = Open(to.family(), SOCK_STREAM);
-      Connect(fd, to, number(1));
-      SendAll(fd, number(2));
-      ReceiveUntilEnd(fd);
-      close(fd);
     } else if (word == "serve") {
       const Address address(parts.at(0));
       const int listener = Open(address.family(), SOCK_STREAM);

@@ -238,39 +238,6 @@ class BalanceTest : public FamilyTest {
 };
 NM_FOR_BOTH_FAMILIES(BalanceTest);
 
-TEST_P(BalanceTest, ManySmallUdpDatagramsBalanceToTheByte) {
-  UdpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.upload_count = 3000;
-  plan.upload_size = 33;
-  plan.download_count = 2000;
-  plan.download_size = 65;
-  RunAndExpect(plan);
-}
-
-TEST_P(BalanceTest, EmptyUdpDatagramsAreHeadersOnly) {
-  Lab& lab = World::CleanLab();
-  MeteredCgroup& meter = World::ClientMeter();
-  Child sink(nullptr, lab.server, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(Lab::Server(GetParam()).family(), SOCK_DGRAM);
-    parent.Send(Bind(fd, Lab::Server(GetParam())));
-    pause();
-  });
-  const int port = sink.Receive<int>();
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent&) {
-    const Address server = Lab::Server(GetParam());
-    const int fd = OpenSocket(server.family(), SOCK_DGRAM);
-    for (int i = 0; i < 10; ++i) SendTo(fd, "", server, port);
-  });
-  client.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, 0);
-  EXPECT_EQ(measurement.seen().tx_bytes,
-            10 * (GetParam() == Family::kIpv4 ? 28 : 48));
-}
-
 TEST_P(BalanceTest, UdpGroReceiveCountsEachDatagram) {
   LinkSetup setup;
   setup.gro = true;
@@ -381,36 +348,6 @@ TEST_P(BalanceTest, PingSocketBalances) {
             20);
 }
 
-TEST_P(BalanceTest, RawIcmpSocketBalances) {
-  Lab& lab = World::CleanLab();
-  MeteredCgroup& meter = World::ClientMeter();
-  const bool v4 = GetParam() == Family::kIpv4;
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent&) {
-    const Address server = Lab::Server(GetParam());
-    const int fd = OpenSocket(server.family(), SOCK_RAW,
-                              v4 ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6});
-    Connect(fd, server, 0);
-    std::string request(8 + 56, '\0');
-    request[0] = v4 ? ICMP_ECHO : static_cast<char>(ICMPV6_ECHO_REQUEST);
-    if (v4) {
-      // All other bytes are 0, so the checksum is the complement of the type.
-      request[2] = static_cast<char>(~request[0]);
-      request[3] = static_cast<char>(0xff);
-    }
-    for (int i = 0; i < 20; ++i) {
-      SendTo(fd, request, server, 0);
-      WaitReadable(fd);
-      char reply[256];
-      Check(recv(fd, reply, sizeof(reply), 0), "recv");
-    }
-  });
-  client.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(20 * 56, 20 * 56);
-}
-
 TEST_P(BalanceTest, RawSocketOfAnotherProtocolBalances) {
   MeteredCgroup& meter = World::ClientMeter();
   const Totals before = meter.TotalOf(Transport::kOther);
@@ -446,40 +383,6 @@ TEST_P(BalanceTest, RefusedConnectBalances) {
   measurement.ExpectPayload(0, 0);
   EXPECT_EQ(measurement.seen().tx_packets, 1);
   EXPECT_EQ(measurement.seen().rx_packets, 1);
-}
-
-TEST_P(BalanceTest, AbortedConnectionBalances) {
-  Lab& lab = World::CleanLab();
-  MeteredCgroup& meter = World::ClientMeter();
-  Child listener(nullptr, lab.server, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(Lab::Server(GetParam()).family(), SOCK_STREAM);
-    parent.Send(Bind(fd, Lab::Server(GetParam())));
-    Check(listen(fd, 1), "listen");
-    parent.Send(0);
-    const int accepted = Accept(fd);
-    parent.Send(ReceiveExactly(accepted, 10000));
-    parent.Receive<int>();
-  });
-  const int port = listener.Receive<int>();
-  listener.Receive<int>();
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
-    const Address server = Lab::Server(GetParam());
-    const int fd = OpenSocket(server.family(), SOCK_STREAM);
-    Connect(fd, server, port);
-    SendAll(fd, 10000);
-    parent.Receive<int>();
-    linger at_once = {1, 0};
-    Check(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)),
-          "SO_LINGER");
-    close(fd);
-  });
-  EXPECT_EQ(listener.Receive<uint64_t>(), 10000u);
-  client.Send(0);
-  client.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(10000, 0);
 }
 
 TEST_P(BalanceTest, ManyConnectionsAtOnceBalance) {
@@ -571,56 +474,6 @@ TEST_P(MappedAddressTest, UdpBalancesToTheByte) {
   plan.upload_size = 200;
   plan.download_count = 500;
   plan.download_size = 300;
-  RunAndExpect(plan);
-}
-
-class Ipv6HeadersTest : public BalanceTest {};
-INSTANTIATE_TEST_SUITE_P(Over, Ipv6HeadersTest, testing::Values(Family::kIpv6),
-                         [](const auto&) { return "IPv6"; });
-
-// Sends one datagram with an extension header as ancillary data.
-void SendWithHeader(int fd, const std::string& data, const sockaddr_storage& to,
-                    int type) {
-  const std::string options = Options(Family::kIpv6);
-  alignas(cmsghdr) char control[CMSG_SPACE(8)] = {};
-  sockaddr_storage address = to;
-  iovec part = {const_cast<char*>(data.data()), data.size()};
-  msghdr message = {};
-  message.msg_name = &address;
-  message.msg_namelen = Address::Length(address);
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = IPPROTO_IPV6;
-  header->cmsg_type = type;
-  header->cmsg_len = CMSG_LEN(options.size());
-  std::memcpy(CMSG_DATA(header), options.data(), options.size());
-  Check(sendmsg(fd, &message, 0), "sendmsg");
-}
-
-TEST_P(Ipv6HeadersTest, UdpWithDestinationOptionsPerDatagramBalances) {
-  UdpPlan plan;
-  plan.server = Lab::Server(Family::kIpv6);
-  plan.connected = false;
-  plan.upload_count = 100;
-  plan.upload_size = 400;
-  plan.send = [](int fd, const std::string& data, const sockaddr_storage& to) {
-    SendWithHeader(fd, data, to, IPV6_DSTOPTS);
-  };
-  RunAndExpect(plan);
-}
-
-TEST_P(Ipv6HeadersTest, UdpWithHopByHopOptionsPerDatagramBalances) {
-  UdpPlan plan;
-  plan.server = Lab::Server(Family::kIpv6);
-  plan.connected = false;
-  plan.upload_count = 100;
-  plan.upload_size = 400;
-  plan.send = [](int fd, const std::string& data, const sockaddr_storage& to) {
-    SendWithHeader(fd, data, to, IPV6_HOPOPTS);
-  };
   RunAndExpect(plan);
 }
 

@@ -239,9 +239,6 @@ void CleanUp(const std::string& loader, pid_t owner) {
     if (IsMount(path)) umount2(path.c_str(), MNT_DETACH);
   }
   RemoveCgroup(cgroups);
-  // That of a soak which did not come to its end (soak_watch.h).
-  const std::string memory = "/nm-soak-" + std::to_string(owner);
-  rmdir(("/sys/fs/cgroup/memory" + memory).c_str());
   RemoveTree(work);
 }
 

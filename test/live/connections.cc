@@ -62,20 +62,6 @@ tcp_info TcpInfo(int fd) {
 
 uint32_t SmoothedRttUs(int fd) { return TcpInfo(fd).tcpi_rtt; }
 
-int Listen(const Address& address, int port, int backlog) {
-  const int listener = OpenSocket(address.family(), SOCK_STREAM);
-  SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-  Bind(listener, address, port);
-  listen(listener, backlog);
-  return listener;
-}
-
-void Abort(int fd) {
-  const linger at_once = {1, 0};
-  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-  close(fd);
-}
-
 namespace {
 
 TcpConnections Settled(const MeteredCgroup& meter) {

@@ -44,12 +44,6 @@ class Since {
 tcp_info TcpInfo(int fd);
 uint32_t SmoothedRttUs(int fd);
 
-// Also where connections of others are in TIME_WAIT.
-int Listen(const Address& address, int port, int backlog);
-
-// close(2) that sends a RST.
-void Abort(int fd);
-
 }  // namespace internal
 }  // namespace netmeter
 

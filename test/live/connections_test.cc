@@ -24,33 +24,11 @@ constexpr int kServerPort = 8700;
 
 class ConnectionsTest : public FamilyTest {
  protected:
-  static void TearDownTestSuite() { growing_.reset(); }
-
   void SetUp() override {
     FamilyTest::SetUp();
     World::CleanLab().Configure(LinkSetup());
   }
-
-  // A load takes seconds in an emulated guest, so both families share a meter,
-  // whose tables grow once more for each.
-  static MeteredCgroup& Growing() {
-    if (growing_ == nullptr) {
-      growing_ = std::make_unique<MeteredCgroup>("growing");
-      max_series_ = 4096;
-    }
-    return *growing_;
-  }
-  static void Grow() {
-    max_series_ += 1000;
-    growing_->Load("max_series: " + std::to_string(max_series_) + "\n");
-  }
-
- private:
-  static std::unique_ptr<MeteredCgroup> growing_;
-  static int max_series_;
 };
-std::unique_ptr<MeteredCgroup> ConnectionsTest::growing_;
-int ConnectionsTest::max_series_ = 0;
 NM_FOR_BOTH_FAMILIES(ConnectionsTest);
 
 TEST_P(ConnectionsTest, AreOpenedAcceptedAndClosed) {
@@ -152,8 +130,7 @@ TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
                  uint64_t sum = 0;
                  for (int i = 0; i < kConnections; ++i) {
                    const Address to = Lab::Server(GetParam());
-                   const int fd = OpenSocket(to.family(), SOCK_STREAM);
-                   Connect(fd, to, kServerPort);
+                   const int fd = Connected(to, kServerPort);
                    sum += SmoothedRttUs(fd);
                    Abort(fd);
                  }
@@ -234,14 +211,9 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
   Child client(World::ClientMeter().cgroup(), lab.client,
                [&tag](Child::Parent& parent) {
                  const Address to = Lab::Server(GetParam());
-                 if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER,
-                             "connections") != 0) {
-                   _exit(1);
-                 }
-                 const int tagged = OpenSocket(to.family(), SOCK_STREAM);
-                 Connect(tagged, to, 443);
-                 const int nameless = OpenSocket(to.family(), SOCK_STREAM);
-                 Connect(nameless, to, 443);
+                 Register("connections");
+                 const int tagged = Connected(to, 443);
+                 const int nameless = Connected(to, 443);
                  parent.Send(0);
                  parent.Receive<int>();
                  if (Control(tagged, NM_TAG, tag) != 0) _exit(1);
@@ -264,51 +236,6 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
   EXPECT_EQ(named.opened, 1u);
   EXPECT_EQ(named.closed, 1u);
   EXPECT_GE(Count(named), 1u);
-}
-
-// connect(2) on a socket whose connection has ended, and that finds no port, sets
-// the state to closed once more: each counted as another end.
-TEST_P(ConnectionsTest, EndOnceWhateverIsTriedAfterwards) {
-  Lab& lab = World::CleanLab();
-  Child server(World::ServerMeter().cgroup(), lab.server,
-               [](Child::Parent& parent) {
-                 Listen(Lab::Server(GetParam()), kServerPort, 4);
-                 parent.Send(0);
-                 WaitReadable(parent.fd());
-               });
-  server.Receive<int>();
-  const Since meter(World::ClientMeter());
-  // All ports but one are taken away. It is none that the kernel gives otherwise: once in
-  // a while a test before this had left it in TIME_WAIT, and already the first
-  // connect(2) found no port.
-  lab.client.Sysctl("ipv4/ip_local_port_range", "20000 20000");
-  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
-    const Address to = Lab::Server(GetParam());
-    const sockaddr_storage where = to.WithPort(kServerPort);
-    const int first = OpenSocket(to.family(), SOCK_STREAM);
-    Connect(first, to, kServerPort);
-    sockaddr nobody = {};
-    nobody.sa_family = AF_UNSPEC;
-    if (connect(first, &nobody, sizeof(nobody)) != 0) _exit(1);
-    const int second = OpenSocket(to.family(), SOCK_STREAM);
-    Connect(second, to, kServerPort);  // has the port now
-    for (int i = 0; i < 10; ++i) {
-      if (connect(first, reinterpret_cast<const sockaddr*>(&where),
-                  Address::Length(where)) == 0 ||
-          errno != EADDRNOTAVAIL) {
-        _exit(2);
-      }
-    }
-    Abort(second);
-  });
-  client.Join();
-  lab.client.Sysctl("ipv4/ip_local_port_range", "32768 60999");
-  server.Send(0);
-  server.Join();
-  const TcpConnections seen = meter.AfterClosed(2);
-  EXPECT_EQ(seen.opened, 2u);
-  EXPECT_EQ(seen.closed, 2u);
-  EXPECT_EQ(seen.failed, 0u);
 }
 
 // The end of a connection counted where its new name said, its beginning where
@@ -359,9 +286,7 @@ TEST_P(ConnectionsTest, ToItselfIsOpenedAndHoldsNothingAtItsEnd) {
   Lab& lab = World::CleanLab();
   const Since meter(World::ClientMeter());
   Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
-    if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, "itself") != 0) {
-      _exit(1);
-    }
+    Register("itself");
     const bool v4 = GetParam() == Family::kIpv4;
     const Address self(v4 ? "127.0.0.1" : "::1");
     const int fd = OpenSocket(self.family(), SOCK_STREAM);
@@ -382,42 +307,6 @@ TEST_P(ConnectionsTest, ToItselfIsOpenedAndHoldsNothingAtItsEnd) {
   }
 }
 
-// Over loopback, but not to a proxy port: not counted as bytes, nor as anything
-// else.
-TEST_P(ConnectionsTest, OverLoopbackAreNotCounted) {
-  const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), World::CleanLab().client,
-               [](Child::Parent&) {
-                 const bool v4 = GetParam() == Family::kIpv4;
-                 const Address self(v4 ? "127.0.0.1" : "::1");
-                 const int listener = OpenSocket(self.family(), SOCK_STREAM);
-                 const int port = Bind(listener, self);
-                 listen(listener, 4);
-                 const int fd = OpenSocket(self.family(), SOCK_STREAM);
-                 Connect(fd, self, port);
-                 const int peer = Accept(listener);
-                 SendAll(fd, 10);
-                 ReceiveExactly(peer, 10);
-                 close(fd);
-                 ReceiveUntilEnd(peer);
-                 close(peer);
-                 close(listener);
-                 const int refused = OpenSocket(self.family(), SOCK_STREAM);
-                 const sockaddr_storage where = self.WithPort(port);
-                 if (connect(refused, reinterpret_cast<const sockaddr*>(&where),
-                             Address::Length(where)) == 0) {
-                   _exit(1);
-                 }
-               });
-  client.Join();
-  const TcpConnections seen = meter.Now();
-  EXPECT_EQ(seen.opened, 0u);
-  EXPECT_EQ(seen.accepted, 0u);
-  EXPECT_EQ(seen.closed, 0u);
-  EXPECT_EQ(seen.failed, 0u);
-  EXPECT_EQ(seen.rtt_us, 0u);
-}
-
 // Named by what it sent, a connection was counted at its end only: the answer came
 // next, and what ingress found was kept.
 TEST_P(ConnectionsTest, AreOpenedAsSoonAsTheyAreNamed) {
@@ -425,15 +314,11 @@ TEST_P(ConnectionsTest, AreOpenedAsSoonAsTheyAreNamed) {
   const Since meter(World::ClientMeter());
   Child client(
       World::ClientMeter().cgroup(), lab.client, [](Child::Parent& parent) {
-        if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, "named-h2") !=
-            0) {
-          _exit(1);
-        }
+        Register("named-h2");
         const bool v4 = GetParam() == Family::kIpv4;
         const Address self(v4 ? "127.0.0.1" : "::1");
         const int listener = Listen(self, 8443, 1);
-        const int fd = OpenSocket(self.family(), SOCK_STREAM);
-        Connect(fd, self, 8443);
+        const int fd = Connected(self, 8443);
         const int peer = Accept(listener);
         // Preface, SETTINGS, and HEADERS with :authority by a literal.
         std::string request = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -464,28 +349,6 @@ TEST_P(ConnectionsTest, AreOpenedAsSoonAsTheyAreNamed) {
   client.Send(0);
   client.Join();
   EXPECT_EQ(meter.AfterClosed(2).closed, 2u);  // the accepted one, too
-}
-
-TEST_P(ConnectionsTest, OutliveAnUpgradeToLargerTables) {
-  Lab& lab = World::CleanLab();
-  MeteredCgroup& meter = Growing();
-  const Since since(meter);
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.connections = 3;
-  plan.upload = 1;
-  RunTcp(lab.Between(meter.cgroup(), nullptr), plan);
-  const TcpConnections before = Sum(meter);
-  EXPECT_EQ(since.Now().opened, 3u);
-  Grow();
-  const TcpConnections after = Sum(meter);
-  EXPECT_EQ(after.opened, before.opened);
-  EXPECT_EQ(after.closed, before.closed);
-  EXPECT_EQ(after.resets_sent, before.resets_sent);
-  EXPECT_EQ(after.rtt_us, before.rtt_us);
-  EXPECT_EQ(after.rtt_buckets, before.rtt_buckets);
-  RunTcp(lab.Between(meter.cgroup(), nullptr), plan);
-  EXPECT_EQ(since.Now().opened, 6u);
 }
 
 }  // namespace

@@ -42,10 +42,7 @@ class DestinationsTest : public FamilyTest {
   // A server that reads to the end of each of so many connections, and whose
   // end comes then.
   static void Serve(Child::Parent& parent, int port, size_t count) {
-    const int listener = OpenSocket(Server().family(), SOCK_STREAM);
-    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-    Bind(listener, Server(), port);
-    Check(listen(listener, 16), "listen");
+    const int listener = Listen(Server(), port, 16);
     parent.Send(0);
     for (size_t i = 0; i < count; ++i) {
       const int fd = Accept(listener);
@@ -150,24 +147,6 @@ TEST_P(DestinationsTest, ProgramsHaveThoseOfPlainHttp) {
   EXPECT_EQ(meter.Total().tx_payload, sent);
 }
 
-TEST_P(DestinationsTest, WhatIsNoRequestOnAnHttpPortHasNone) {
-  const MeteredCgroup& meter = World::MeterWith("http_ports: [8080]\n");
-  const std::vector<std::string> texts = {
-      "SSH-2.0-OpenSSH_9.2\r\n", "GET / HTTP/1.0\r\n\r\n", "", "GET / HT",
-      "GET / HTTP/1.1\r\nX: " + std::string(20000, 'x') + "\r\nHost: late\r\n"};
-  int64_t sent = 0;
-  for (const std::string& text : texts) {
-    sent += static_cast<int64_t>(text.size());
-  }
-  Send(meter, 8080, texts);
-  Send(meter, 80, {Get("not-configured.example")});
-  Settle(meter);
-  EXPECT_EQ(DestinationsOf(meter, Kind::kBinary, Program()),
-            std::set<std::string>{""});
-  EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program()).tx_payload,
-            sent + static_cast<int64_t>(Get("not-configured.example").size()));
-}
-
 TEST_P(DestinationsTest, OnlyTheKindsOfTheConfigurationHaveSome) {
   const MeteredCgroup& meter = World::MeterWith("destinations_of: [service]\n");
   Send(meter, 80, {Get("one.example")});
@@ -213,10 +192,7 @@ TEST_P(DestinationsTest, APeerAddsNoName) {
     return health.ok() ? health->names : 0;
   };
   const auto listen_on = [](const Address& address) {
-    const int listener = OpenSocket(address.family(), SOCK_STREAM);
-    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-    Bind(listener, address, 80);
-    Check(listen(listener, 1), "listen");
+    const int listener = Listen(address, 80, 1);
     return listener;
   };
   const uint64_t size = Get("peer.example").size();
@@ -261,8 +237,7 @@ TEST_P(DestinationsTest, APeerAddsNoName) {
   greeter.Receive<int>();
   Child client(meter.cgroup(), World::CleanLab().client, [&](Child::Parent&) {
     Register("client");
-    const int fd = OpenSocket(Server().family(), SOCK_STREAM);
-    Connect(fd, Server(), 80);
+    const int fd = Connected(Server(), 80);
     ReceiveExactly(fd, size);
     const std::string text = Get("own.example");
     Check(send(fd, text.data(), text.size(), 0), "send");
@@ -285,10 +260,7 @@ TEST_P(DestinationsTest, ConnectionsThatWaitKeepNoNameFromOthers) {
   const std::string begin = "GET / HTTP/1.1\r\nX: y\r\nHos";
   const int64_t sent = static_cast<int64_t>(kWaiting * begin.size());
   Child server(nullptr, lab.server, [&](Child::Parent& parent) {
-    const int listener = OpenSocket(Server().family(), SOCK_STREAM);
-    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-    Bind(listener, Server(), 80);
-    Check(listen(listener, kWaiting), "listen");
+    const int listener = Listen(Server(), 80, kWaiting);
     parent.Send(0);
     std::vector<int> fds;
     while (fds.size() <= kWaiting) fds.push_back(Accept(listener));
@@ -302,8 +274,7 @@ TEST_P(DestinationsTest, ConnectionsThatWaitKeepNoNameFromOthers) {
   Child waiting(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
     Register("waiting");
     for (int i = 0; i < kWaiting; ++i) {
-      const int fd = OpenSocket(Server().family(), SOCK_STREAM);
-      Connect(fd, Server(), 80);
+      const int fd = Connected(Server(), 80);
       Check(send(fd, begin.data(), begin.size(), 0), "send");
     }
     parent.Send(0);

@@ -29,17 +29,6 @@ constexpr int kBytes = 300;    // payload of each
 constexpr int kSegments = 20;  // of a GSO packet
 constexpr int kNobody = 253;   // a protocol for experiments, RFC 3692
 
-// Of ICMP, as it stands in memory (RFC 1071).
-uint16_t ChecksumOf(const std::string& message) {
-  uint32_t sum = 0;
-  for (size_t i = 0; i + 1 < message.size(); i += 2) {
-    sum += static_cast<uint8_t>(message[i]) |
-           static_cast<uint32_t>(static_cast<uint8_t>(message[i + 1])) << 8;
-  }
-  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>(~sum);
-}
-
 // A process with one socket, in the client's network and its cgroup. It reads
 // whatever comes, or nothing at all.
 class Receiver {
@@ -66,15 +55,9 @@ class Receiver {
  private:
   static void Loop(Child::Parent& parent, const std::string& service,
                    bool reads, const std::function<int()>& open) {
-    errno = Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, service);
-    if (errno != 0) Die("NM_REGISTER");
+    Register(service);
     const int fd = open();
-    sockaddr_storage here = {};
-    socklen_t size = sizeof(here);
-    Check(getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size),
-          "getsockname");
-    parent.Send<int>(
-        __builtin_bswap16(reinterpret_cast<sockaddr_in&>(here).sin_port));
+    parent.Send(PortOf(fd));
     int64_t bytes = 0;
     std::vector<char> buffer(1 << 16);
     for (bool done = false; !done;) {
@@ -234,12 +217,6 @@ TEST_P(DuplicatesTest, RawSocketsAddNothingToTcp) {
   ExpectExactBesideRaw(/*reads=*/true, 400000);
 }
 
-// Its buffer fills up, and the kernel drops its duplicates before or after the
-// hook.
-TEST_P(DuplicatesTest, RawSocketsThatNobodyReadsAddNothingToTcp) {
-  ExpectExactBesideRaw(/*reads=*/false, 1000000);
-}
-
 TEST_P(DuplicatesTest, RawSocketsAddNothingToUdp) {
   MeteredCgroup& meter = World::ClientMeter();
   UdpPlan plan;
@@ -322,73 +299,6 @@ TEST_P(DuplicatesTest, EchoRepliesCountOnce) {
   FinishReceivers();
 }
 
-// The bug: a reply that had the bytes of the one before (IPv6 gives it no number) was a
-// copy of that to a new socket. Two who agreed had whatever they sent for nothing.
-TEST_P(DuplicatesTest, RepetitionsToNewSocketsAreNoDuplicates) {
-  MeteredCgroup& meter = World::ClientMeter();
-  const int icmp = v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
-  if (count() > 1) OpenRaw(icmp);
-  Measurement measurement(meter, lab().ClientReference());
-  Child pinger(meter.cgroup(), lab().client, [&](Child::Parent&) {
-    std::string request(8 + 200, '\0');
-    request[0] = static_cast<char>(v4() ? 8 : 128);
-    for (int i = 0; i < kCount; ++i) {
-      const int fd = OpenSocket(af(), SOCK_DGRAM, icmp);
-      Bind(fd, Address(v4() ? "0.0.0.0" : "::"), 4711);  // the same identifier
-      Connect(fd, Lab::Server(family()), 0);
-      Check(send(fd, request.data(), request.size(), 0), "send");
-      WaitReadable(fd);
-      close(fd);
-    }
-  });
-  pinger.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(kCount * 200, kCount * 200);
-  FinishReceivers();
-}
-
-// The bug: what a raw socket had received alone was taken for duplicates of what ping
-// sockets received before and after it. The first of those may be one, not all.
-TEST_P(DuplicatesTest, WhatARawSocketReceivedAloneIsMissedByNobodyElse) {
-  MeteredCgroup& meter = World::ClientMeter();
-  const int icmp = v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
-  Measurement measurement(meter, lab().ClientReference());
-  Child pinger(meter.cgroup(), lab().client, [&](Child::Parent&) {
-    std::string request(8 + 200, '\0');
-    request[0] = static_cast<char>(v4() ? 8 : 128);
-    const auto send_by = [&](int type, int count) {
-      const int fd = OpenSocket(af(), type, icmp);
-      if (type == SOCK_DGRAM) Bind(fd, Address(v4() ? "0.0.0.0" : "::"), 4711);
-      Connect(fd, Lab::Server(family()), 0);
-      request[4] = static_cast<char>(4711 >> 8);
-      request[5] = static_cast<char>(4711 & 0xff);
-      // A raw socket writes the checksum itself, over IPv4.
-      const uint16_t sum = v4() ? ChecksumOf(request) : uint16_t{0};
-      request[2] = static_cast<char>(sum & 0xff);
-      request[3] = static_cast<char>(sum >> 8);
-      for (int i = 0; i < count; ++i) {
-        Check(send(fd, request.data(), request.size(), 0), "send");
-        char reply[512];
-        do {
-          WaitReadable(fd);
-          Check(recv(fd, reply, sizeof(reply), 0), "recv");
-        } while (type == SOCK_RAW && !v4() && reply[0] != '\x81');
-      }
-      close(fd);
-      request[2] = request[3] = 0;
-    };
-    send_by(SOCK_DGRAM, 1);
-    send_by(SOCK_RAW, 50);
-    send_by(SOCK_DGRAM, 50);
-  });
-  pinger.Join();
-  measurement.Finish();
-  EXPECT_EQ(measurement.seen().tx_packets, measurement.link().tx_packets);
-  EXPECT_LE(measurement.seen().rx_packets, measurement.link().rx_packets);
-  EXPECT_GE(measurement.seen().rx_packets, measurement.link().rx_packets - 2);
-}
-
 TEST_P(DuplicatesTest, OtherProtocolsCountOnce) {
   OpenRaw(kNobody);
   Begin();
@@ -467,29 +377,6 @@ TEST_P(DuplicatesTest, SegmentsOfOneMulticastCountOnce) {
   EXPECT_EQ(after.rx_payload - before.rx_payload, kSegments * kCount * kBytes);
 }
 
-// A socket that comes or goes between two packets, which have the same bytes.
-TEST_P(DuplicatesTest, ReceiversComeAndGoBetweenMulticasts) {
-  const Address group(v4() ? "239.77.0.5" : "ff05::7b");
-  const auto open = [=] { return OpenMember(group, 5355); };
-  const auto start = [&](const std::string& name) {
-    return std::make_unique<Receiver>(lab().client, name, true, open);
-  };
-  auto first = start("duplicates-first");
-  Measurement measurement(World::ClientMeter(), lab().ClientLink());
-  SendFromRouter(group, 5355);
-  for (int i = 0; i < count(); ++i) {
-    auto next = start("duplicates-next");
-    SendFromRouter(group, 5355);
-    EXPECT_GT(first->Finish(), 0);
-    SendFromRouter(group, 5355);
-    first = std::move(next);
-  }
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, (1 + 2 * count()) * kCount * kBytes);
-  EXPECT_GT(first->Finish(), 0);
-}
-
 // IPv6 has none.
 class Ipv4DuplicatesTest : public DuplicatesTest {};
 INSTANTIATE_TEST_SUITE_P(Over, Ipv4DuplicatesTest,
@@ -499,22 +386,6 @@ INSTANTIATE_TEST_SUITE_P(Over, Ipv4DuplicatesTest,
                            return "IPv4For" +
                                   std::to_string(std::get<1>(info.param));
                          });
-
-TEST_P(Ipv4DuplicatesTest, BroadcastCountsOnce) {
-  Open([] {
-    const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
-    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    Bind(fd, Address("0.0.0.0"), 5356);
-    return fd;
-  });
-  Begin();
-  Measurement measurement(World::ClientMeter(), lab().ClientLink());
-  SendFromRouter(Address("10.77.1.255"), 5356);
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, kCount * kBytes);
-  ExpectDuplicatesOf(kCount * kBytes, measurement);
-}
 
 // The bug: what comes by tun or WireGuard has no link address of a group, and a
 // broadcast that a router sends on comes in a frame for one host. Each receiver

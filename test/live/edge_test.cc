@@ -49,23 +49,6 @@ class EdgeTest : public FamilyTest {
 };
 NM_FOR_BOTH_FAMILIES(EdgeTest);
 
-TEST_P(EdgeTest, SequenceNumbersWrapAround) {
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.upload = 1 << 20;
-  plan.download = 1 << 20;
-  plan.prepare = [](int fd) {
-    // The next SYN has the number 2^32 - 300000.
-    SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 1);
-    SetOption(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, TCP_SEND_QUEUE);
-    SetOption(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, -300000);
-    SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 0);
-  };
-  RunAtBothEnds(plan, [](const Packet& packet) {
-    return packet.outgoing && packet.syn() && packet.tcp_sequence == -300000U;
-  });
-}
-
 TEST_P(EdgeTest, FastOpenSendsPayloadInTheSyn) {
   Lab& lab = World::CleanLab();
   // Client and server, and no cookies: Documentation/networking/ip-sysctl.
@@ -87,22 +70,6 @@ TEST_P(EdgeTest, FastOpenSendsPayloadInTheSyn) {
         return packet.outgoing && packet.syn() && packet.payload > 0;
       },
       nullptr);
-}
-
-TEST_P(EdgeTest, ConnectionWithoutAByteHasHeadersOnly) {
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.connections = 10;
-  RunAtBothEnds(plan);
-}
-
-TEST_P(EdgeTest, OneByteIsOneByte) {
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.connections = 10;
-  plan.upload = 1;
-  plan.download = 1;
-  RunAtBothEnds(plan);
 }
 
 TEST_P(EdgeTest, FinTogetherWithTheLastData) {
@@ -138,10 +105,8 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
   };
   Child server(server_meter.cgroup(), lab.server, [&](Child::Parent& parent) {
     RunOnOneCpu();
-    const int listener = OpenSocket(address.family(), SOCK_STREAM);
-    const int port = Bind(listener, address);
-    Check(listen(listener, 8), "listen");
-    parent.Send(port);
+    const int listener = Listen(address, 0, 8);
+    parent.Send(PortOf(listener));
     for (int i = 0; i < kConnections; ++i) {
       exchange(Accept(listener));
     }
@@ -150,8 +115,7 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
   Child client(client_meter.cgroup(), lab.client, [&](Child::Parent&) {
     RunOnOneCpu();
     for (int i = 0; i < kConnections; ++i) {
-      const int fd = OpenSocket(address.family(), SOCK_STREAM);
-      Connect(fd, address, port);
+      const int fd = Connected(address, port);
       exchange(fd);
     }
   });
@@ -163,81 +127,6 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
   at_client.ExpectPayload(kConnections * 3000, kConnections * 3000);
   at_server.ExpectBalance();
   at_server.ExpectPayload(kConnections * 3000, kConnections * 3000);
-}
-
-// One end stops reading: the window closes, and zero-window probes follow.
-TEST_P(EdgeTest, ZeroWindowProbesAreNoPayload) {
-  Lab& lab = World::CleanLab();
-  MeteredCgroup& meter = World::ClientMeter();
-  const Address address = Lab::Server(GetParam());
-  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
-    RunOnOneCpu();
-    const int listener = OpenSocket(address.family(), SOCK_STREAM);
-    SetOption(listener, SOL_SOCKET, SO_RCVBUF, 8192);
-    const int port = Bind(listener, address);
-    Check(listen(listener, 1), "listen");
-    parent.Send(port);
-    const int fd = Accept(listener);
-    usleep(1200000);
-    ReceiveExactly(fd, 200000);
-    usleep(50000);
-    Check(shutdown(fd, SHUT_WR), "shutdown");
-    ReceiveUntilEnd(fd);
-  });
-  const int port = server.Receive<int>();
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
-    RunOnOneCpu();
-    const int fd = OpenSocket(address.family(), SOCK_STREAM);
-    SetOption(fd, SOL_SOCKET, SO_SNDBUF, 1 << 20);
-    Connect(fd, address, port);
-    SendAll(fd, 200000);
-    ReceiveUntilEnd(fd);
-    TcpReport report;
-    ReadTcpInfo(fd, &report);
-    parent.Send(report);
-  });
-  const TcpReport report = client.Receive<TcpReport>();
-  client.Join();
-  server.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(200000, 0);
-  EXPECT_EQ(measurement.seen().tx_retransmit,
-            static_cast<int64_t>(report.tcp_bytes_retrans));
-}
-
-TEST_P(EdgeTest, HalfClosedConnectionGoesOnCounting) {
-  Lab& lab = World::CleanLab();
-  MeteredCgroup& meter = World::ClientMeter();
-  const Address address = Lab::Server(GetParam());
-  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
-    RunOnOneCpu();
-    const int listener = OpenSocket(address.family(), SOCK_STREAM);
-    const int port = Bind(listener, address);
-    Check(listen(listener, 1), "listen");
-    parent.Send(port);
-    const int fd = Accept(listener);
-    ReceiveUntilEnd(fd);  // the client's FIN comes first
-    SendAll(fd, 150000);
-    close(fd);
-  });
-  const int port = server.Receive<int>();
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent&) {
-    RunOnOneCpu();
-    const int fd = OpenSocket(address.family(), SOCK_STREAM);
-    Connect(fd, address, port);
-    SendAll(fd, 5000);
-    Check(shutdown(fd, SHUT_WR), "shutdown");
-    if (ReceiveUntilEnd(fd) != 150000) Die("received too little");
-    usleep(20000);
-  });
-  client.Join();
-  server.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(5000, 150000);
 }
 
 class LoadTest : public LiveTest {
@@ -257,10 +146,8 @@ TEST_F(LoadTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
     const Address address = Lab::Server(i == 0 ? Family::kIpv4 : Family::kIpv6);
     servers[i] = std::make_unique<Child>(
         nullptr, lab.server, [&](Child::Parent& parent) {
-          const int listener = OpenSocket(address.family(), SOCK_STREAM);
-          const int port = Bind(listener, address);
-          Check(listen(listener, 1), "listen");
-          parent.Send(port);
+          const int listener = Listen(address, 0, 1);
+          parent.Send(PortOf(listener));
           const int fd = Accept(listener);
           ReceiveExactly(fd, 40000);
           SendAll(fd, 30000);
@@ -273,8 +160,7 @@ TEST_F(LoadTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
     const int port = servers[i]->Receive<int>();
     clients[i] = std::make_unique<Child>(
         cgroup.get(), lab.client, [&](Child::Parent& parent) {
-          const int fd = OpenSocket(address.family(), SOCK_STREAM);
-          Connect(fd, address, port);
+          const int fd = Connected(address, port);
           SendAll(fd, 40000);
           ReceiveExactly(fd, 30000);
           usleep(100000);  // delayed acknowledgements
@@ -295,47 +181,6 @@ TEST_F(LoadTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
   measurement.Finish();
   measurement.ExpectBalance();
   measurement.ExpectPayload(2 * 70000, 2 * 90000);
-}
-
-TEST_F(LoadTest, LoadingAgainUnderTrafficLosesNothing) {
-  Lab& lab = World::CleanLab();
-  MeteredCgroup meter("again");
-  const Address address = Lab::Server(Family::kIpv4);
-  Measurement measurement(meter, lab.ClientReference());
-  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
-    const int listener = OpenSocket(address.family(), SOCK_STREAM);
-    const int port = Bind(listener, address);
-    Check(listen(listener, 1), "listen");
-    parent.Send(port);
-    const int fd = Accept(listener);
-    parent.Send(ReceiveUntilEnd(fd));
-  });
-  const int port = server.Receive<int>();
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(address.family(), SOCK_STREAM);
-    Connect(fd, address, port);
-    pollfd ready = {parent.fd(), POLLIN, 0};
-    do {
-      SendAll(fd, 3000);
-    } while (poll(&ready, 1, 2) == 0);
-    parent.Receive<int>();
-    Check(shutdown(fd, SHUT_WR), "shutdown");
-    ReceiveUntilEnd(fd);
-    usleep(20000);
-  });
-  usleep(50000);
-  meter.Load();  // nothing to do
-  // Other programs, the same maps.
-  meter.Load("proxy_ports: [8443, 9443]\n");
-  usleep(50000);
-  client.Send(0);
-  const auto sent = static_cast<int64_t>(server.Receive<uint64_t>());
-  client.Join();
-  server.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(sent, 0);
-  EXPECT_GT(sent, 0);
 }
 
 }  // namespace

@@ -65,34 +65,6 @@ TEST_F(SegmentRoutingTest, SuperPacketsWeighEverySegment) {
   RunAndExpect(plan);
 }
 
-TEST_F(SegmentRoutingTest, SinglePacketsBalance) {
-  LinkSetup setup;
-  setup.offload = false;
-  lab().Configure(setup);
-  TcpPlan plan;
-  plan.server = Lab::Server(Family::kIpv6);
-  plan.upload = 100000;
-  plan.download = 400000;
-  RunAndExpect(plan);
-}
-
-TEST_F(SegmentRoutingTest, ReceivedPayloadIsExactWhoeverClosesFirst) {
-  for (FirstToClose first :
-       {FirstToClose::kServer, FirstToClose::kClientAtOnce}) {
-    TcpPlan plan;
-    plan.server = Lab::Server(Family::kIpv6);
-    plan.upload = 1;
-    plan.download = 777777;
-    plan.first_to_close = first;
-    MeteredCgroup& meter = World::ClientMeter();
-    const Totals before = meter.TotalOf(Transport::kTcp);
-    RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
-    usleep(100000);
-    EXPECT_EQ(meter.TotalOf(Transport::kTcp).rx_payload - before.rx_payload,
-              plan.download);
-  }
-}
-
 // ESP between client and server, both ways; the parameter is the mode.
 class IpsecTest
     : public LiveTest,

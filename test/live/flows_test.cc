@@ -144,10 +144,7 @@ void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
                        const Cgroup* server_cgroup, const NetNamespace& server,
                        const Address& address) {
   Child listener(server_cgroup, server, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(address.family(), SOCK_STREAM);
-    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    Bind(fd, address, kPort);
-    Check(listen(fd, 8), "listen");
+    const int fd = Listen(address, kPort, 8);
     parent.Send(0);
     const int accepted = Accept(fd);
     parent.Receive<int>();
@@ -155,12 +152,9 @@ void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
   });
   listener.Receive<int>();
   Child child(cgroup, client, [&](Child::Parent&) {
-    const int fd = OpenSocket(address.family(), SOCK_STREAM);
-    Connect(fd, address, kPort);
+    const int fd = Connected(address, kPort);
     SendAll(fd, 100);
-    const linger at_once = {1, 0};
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-    close(fd);
+    Abort(fd);
     const int refused = OpenSocket(address.family(), SOCK_STREAM);
     const sockaddr_storage to = address.WithPort(kClosedPort);
     if (connect(refused, reinterpret_cast<const sockaddr*>(&to),

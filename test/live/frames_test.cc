@@ -8,9 +8,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
-#include <netinet/ip6.h>
 #include <netinet/tcp.h>
-#include <netinet/udp.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -149,75 +147,6 @@ TEST_F(FramesTest, AFrameThatClaimsTinySegmentsIsNoMoreBehindALink) {
   EXPECT_GE(after.rx_bytes - before.rx_bytes, 3 * (kPayload + 40));
   EXPECT_LE(after.rx_bytes - before.rx_bytes, 3 * 2 * (kPayload + 40));
   EXPECT_LE(after.rx_packets - before.rx_packets, 3 * (kPayload / 40 + 1));
-}
-
-// The bug: a multicast counted for each socket that received it, where the UDP header
-// was behind more extension headers than the meter follows.
-TEST_F(FramesTest, AMulticastBehindManyHeadersCountsOnce) {
-  constexpr int kHeaders = 9, kPayload = 400, kCount = 10;
-  const Address group("ff02::4711");
-  const auto open = [&](Child::Parent& parent, const std::string& service) {
-    Register(service);
-    const int fd = OpenSocket(AF_INET6, SOCK_DGRAM);
-    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    Bind(fd, Address("::"), kPort);
-    group_req request = {};
-    request.gr_interface = if_nametoindex("v0");
-    request.gr_group = group.WithPort(0);
-    Check(setsockopt(fd, IPPROTO_IPV6, MCAST_JOIN_GROUP, &request,
-                     sizeof(request)),
-          "MCAST_JOIN_GROUP");
-    parent.Send(0);
-    parent.Receive<int>();
-    int received = 0;
-    char buffer[1024];
-    while (recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT) > 0) ++received;
-    parent.Send(received);
-  };
-  const Cgroup* const cgroup = World::ClientMeter().cgroup();
-  Child one(cgroup, host_,
-            [&](Child::Parent& parent) { open(parent, "frames-one"); });
-  Child two(cgroup, host_,
-            [&](Child::Parent& parent) { open(parent, "frames-two"); });
-  one.Receive<int>();
-  two.Receive<int>();
-  const Totals before = Sum(ReceivedBy("frames-one"), ReceivedBy("frames-two"));
-  ip6_hdr ip = {};
-  ip.ip6_vfc = 0x60;
-  const size_t length = kHeaders * 8 + sizeof(udphdr) + kPayload;
-  ip.ip6_plen = htons(static_cast<uint16_t>(length));
-  ip.ip6_nxt = IPPROTO_DSTOPTS;
-  ip.ip6_hlim = 1;
-  std::memcpy(&ip.ip6_src, Address("fe80::2").data(), 16);
-  std::memcpy(&ip.ip6_dst, group.data(), 16);
-  udphdr udp = {};
-  udp.source = udp.dest = htons(kPort);
-  udp.len = htons(sizeof(udp) + kPayload);
-  const std::string payload(kPayload, 'x');
-  udp.check = Checksum(&ip.ip6_src, 32, uint32_t{htons(IPPROTO_UDP)} + udp.len);
-  udp.check = Checksum(payload.data(), payload.size(), udp.check);
-  udp.check = static_cast<uint16_t>(~Checksum(&udp, sizeof(udp)));
-  std::string frame = Ethernet({0x33, 0x33, 0, 0, 0x47, 0x11}, ETH_P_IPV6);
-  Append(&ip, sizeof(ip), &frame);
-  for (int i = 0; i < kHeaders; ++i) {
-    const bool last = i + 1 == kHeaders;
-    // PadN of 6 bytes, RFC 8200, section 4.2
-    const uint8_t header[8] = {
-        static_cast<uint8_t>(last ? int{IPPROTO_UDP} : int{IPPROTO_DSTOPTS}), 0,
-        1, 4};
-    Append(header, sizeof(header), &frame);
-  }
-  Append(&udp, sizeof(udp), &frame);
-  Send(VirtioHeader(), frame + payload, kCount);
-  usleep(100000);
-  for (Child* child : {&one, &two}) {
-    child->Send(0);
-    EXPECT_EQ(child->Receive<int>(), kCount);
-  }
-  const Totals after = Sum(ReceivedBy("frames-one"), ReceivedBy("frames-two"));
-  EXPECT_EQ(after.rx_packets - before.rx_packets, kCount);
-  EXPECT_EQ(after.rx_bytes - before.rx_bytes,
-            static_cast<int64_t>(kCount * (sizeof(ip) + length)));
 }
 
 }  // namespace

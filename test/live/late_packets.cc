@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <map>
+#include <set>
+#include <string>
 #include <tuple>
 
 namespace netmeter {
@@ -76,8 +77,23 @@ Key KeyOf(const Packet& packet, bool sent) {
           sent ? packet.destination_port : packet.source_port};
 }
 
-bool IsTimeWait(const char* name) {
-  return name != nullptr && std::strcmp(name, "time-wait") == 0;
+constexpr int kMostLate = 3;
+
+// Bytes of a packet, below zero if its name says that no hook saw it; and how many.
+using Sizes = std::map<int64_t, int>;
+
+bool IsSumOf(Sizes* sizes, int64_t bytes, int64_t count, int most) {
+  if (bytes == 0 && count == 0) return true;
+  if (most == 0) return false;
+  for (auto& [size, left] : *sizes) {
+    if (left == 0) continue;
+    --left;
+    const bool found =
+        IsSumOf(sizes, bytes - size, count - (size < 0 ? -1 : 1), most - 1);
+    ++left;
+    if (found) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -122,131 +138,26 @@ std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
   return names;
 }
 
-bool FindLateInstead(const std::vector<Packet>& packets,
-                     const std::vector<const char*>& names,
-                     bool sent_is_outgoing, int64_t bytes, LatePair* pair) {
-  // By family, ports and number, those without payload.
-  std::map<std::tuple<int, int, int, uint32_t>, std::vector<size_t>> alike;
-  for (size_t i = 0; i < packets.size(); ++i) {
-    const Packet& packet = packets[i];
-    if (!packet.tcp() || packet.syn() || packet.rst() || packet.payload != 0 ||
-        packet.outgoing == sent_is_outgoing)
-      continue;
-    std::vector<size_t>& others =
-        alike[{packet.ethertype, packet.source_port, packet.destination_port,
-               packet.tcp_acknowledged}];
-    for (const size_t other : others) {
-      if ((names[i] == nullptr) == (names[other] == nullptr)) continue;
-      *pair = names[i] != nullptr ? LatePair{i, other} : LatePair{other, i};
-      const int64_t more = static_cast<int64_t>(packets[pair->named].bytes) -
-                           packets[pair->other].bytes;
-      if (more == bytes) return true;
-    }
-    others.push_back(i);
-  }
-  return false;
-}
-
-bool FindStillOpen(const std::vector<Packet>& packets,
-                   const std::vector<const char*>& names, bool sent_is_outgoing,
-                   int64_t bytes, size_t* named) {
-  std::map<Key, size_t> last;  // packet of a connection, in either direction
-  std::map<Key, size_t> unanswered;  // a FIN that may have found the socket
+bool ExplainLate(const std::vector<Packet>& packets,
+                 const std::vector<const char*>& names, bool outgoing,
+                 int64_t bytes, int64_t count) {
+  std::set<Key> ending;
+  Sizes sizes;
   for (size_t i = 0; i < packets.size(); ++i) {
     const Packet& packet = packets[i];
     if (!packet.tcp()) continue;
-    const bool sent = packet.outgoing == sent_is_outgoing;
-    const Key key = KeyOf(packet, sent);
-    if (packet.syn()) unanswered.erase(key);
-    const auto fin = unanswered.find(key);
-    if (fin != unanswered.end() && !sent && packet.fin() &&
-        packet.tcp_sequence == packets[fin->second].tcp_sequence) {
-      *named = fin->second;
-      return true;
-    }
-    const auto before = last.insert({key, i});
-    if (before.second) continue;
-    const size_t j = before.first->second;
-    const Packet& first = packets[j];
-    before.first->second = i;
-    if (sent || packet.syn() || packet.rst() || packet.payload != 0 ||
-        packet.bytes != bytes || !IsTimeWait(names[i]))
+    const Key key = KeyOf(packet, packet.outgoing == outgoing);
+    if (packet.syn()) ending.erase(key);
+    if (packet.fin() || packet.rst()) ending.insert(key);
+    if (packet.outgoing != outgoing || packet.payload != 0 ||
+        ending.count(key) == 0)
       continue;
-    if (first.outgoing != packet.outgoing || names[j] != nullptr ||
-        first.tcp_acknowledged != packet.tcp_acknowledged)
-      continue;
-    if (packet.fin()) {
-      unanswered[key] = i;
-      continue;
-    }
-    *named = i;
-    return true;
+    const std::string name = names[i] == nullptr ? "" : names[i];
+    if (name.empty()) ++sizes[packet.bytes];
+    if (name == "time-wait" || name == "late")
+      ++sizes[-static_cast<int64_t>(packet.bytes)];
   }
-  return false;
-}
-
-bool FindAnsweredFin(const std::vector<Packet>& packets,
-                     const std::vector<const char*>& names,
-                     bool sent_is_outgoing, int64_t fin_bytes,
-                     int64_t answer_bytes, AnsweredFin* found) {
-  std::map<Key, size_t> last;  // packet of a connection, in either direction
-  for (size_t i = 0; i < packets.size(); ++i) {
-    const Packet& packet = packets[i];
-    if (!packet.tcp()) continue;
-    const bool sent = packet.outgoing == sent_is_outgoing;
-    const Key key = KeyOf(packet, sent);
-    const auto before = last.find(key);
-    const size_t j = before == last.end() ? i : before->second;
-    last[key] = i;
-    const Packet& fin = packets[j];
-    if (!sent || j == i || fin.outgoing == packet.outgoing || !fin.fin() ||
-        packet.syn() || packet.fin() || packet.rst() ||
-        packet.tcp_acknowledged != fin.tcp_sequence + fin.payload + 1 ||
-        fin.bytes != fin_bytes || packet.bytes != answer_bytes)
-      continue;
-    if (!IsTimeWait(names[i]) || !IsTimeWait(names[j])) continue;
-    *found = {j, i};
-    return true;
-  }
-  return false;
-}
-
-bool FindUnseenFin(const std::vector<Packet>& packets,
-                   const std::vector<const char*>& names, bool sent_is_outgoing,
-                   int64_t fin_bytes, int64_t answer_bytes,
-                   AnsweredFin* found) {
-  struct End {
-    bool fin_sent = false, acknowledged = false, fin_received = false;
-    uint32_t sent_end = 0;
-    size_t fin = 0;
-  };
-  std::map<Key, End> ends;
-  for (size_t i = 0; i < packets.size(); ++i) {
-    const Packet& packet = packets[i];
-    if (!packet.tcp()) continue;
-    const bool sent = packet.outgoing == sent_is_outgoing;
-    End& end = ends[KeyOf(packet, sent)];
-    if (packet.syn()) end = End();
-    if (sent && packet.fin() && !end.fin_sent) {
-      end.fin_sent = true;
-      end.sent_end = packet.tcp_sequence + packet.payload + 1;
-    }
-    if (!sent && packet.fin() && end.acknowledged && names[i] == nullptr &&
-        packet.bytes == fin_bytes) {
-      end.fin_received = true;
-      end.fin = i;
-    }
-    if (!sent && end.fin_sent && packet.tcp_acknowledged == end.sent_end)
-      end.acknowledged = true;
-    if (!sent || !end.fin_received || packet.fin() || packet.rst() ||
-        names[i] != nullptr || packet.bytes != answer_bytes)
-      continue;
-    const Packet& fin = packets[end.fin];
-    if (packet.tcp_acknowledged != fin.tcp_sequence + fin.payload + 1) continue;
-    *found = {end.fin, i};
-    return true;
-  }
-  return false;
+  return IsSumOf(&sizes, bytes, count, kMostLate);
 }
 
 }  // namespace internal

@@ -246,94 +246,28 @@ void Measurement::ExplainSecondPass() {
   }
 }
 
-// Once, in an hour on 5.10, the meter had 12 bytes more than the link, and not one
-// packet: as if a D-SACK, which makes an acknowledgement so much longer, had found the
-// socket that its neighbour was thought to have found. It is explained if the capture
-// has such a pair, which is printed.
-void Measurement::ExplainLateOrder() {
-  const Totals more = Subtract(seen_, link_);
-  LatePair pair;
-  if (more.rx_bytes == 0 || more.rx_packets != 0 ||
-      !FindLateInstead(packets_, names_, reference_.sent_is_outgoing,
-                       more.rx_bytes, &pair))
-    return;
-  Totals part;
-  part.rx_bytes = -more.rx_bytes;
-  Explain(names_[pair.named], part);
-  std::printf("%s: by its number either of two packets, of %u or %u bytes:\n",
-              names_[pair.named], packets_[pair.named].bytes,
-              packets_[pair.other].bytes);
-  PrintConnectionOf(packets_[pair.named]);
-}
-
-void Measurement::PrintConnectionOf(const Packet& one) const {
-  int most = 40;
-  PrintPackets([&](const Packet& packet) {
-    return packet.tcp() && ConnectionOf(packet) == ConnectionOf(one) &&
-           most-- > 0;
-  });
-}
-
-// It is printed, too.
-void Measurement::ExplainStillOpen() {
-  const Totals more = Subtract(seen_, link_);
-  size_t named = 0;
-  if (more.rx_packets != 1 || more.tx_packets != 0 ||
-      !FindStillOpen(packets_, names_, reference_.sent_is_outgoing,
-                     more.rx_bytes, &named))
-    return;
-  Totals part;
-  part.rx_packets = -1;
-  part.rx_bytes = -more.rx_bytes;
-  Explain(names_[named], part);
-  std::printf("%s: one packet of %u bytes came before the socket had ended:\n",
-              names_[named], packets_[named].bytes);
-  PrintConnectionOf(packets_[named]);
-}
-
-// And this one.
-void Measurement::ExplainAnsweredFin() {
-  const Totals more = Subtract(seen_, link_);
-  AnsweredFin found = {};
-  if (more.rx_packets != 1 || more.tx_packets != 1 ||
-      !FindAnsweredFin(packets_, names_, reference_.sent_is_outgoing,
-                       more.rx_bytes, more.tx_bytes, &found))
-    return;
-  Totals part;
-  part.rx_packets = part.tx_packets = -1;
-  part.rx_bytes = -more.rx_bytes;
-  part.tx_bytes = -more.tx_bytes;
-  Explain(names_[found.fin], part);
-  std::printf("%s: a FIN found a socket in FIN_WAIT2, which answered it:\n",
-              names_[found.fin]);
-  PrintConnectionOf(packets_[found.fin]);
-}
-
-// And this one.
-void Measurement::ExplainUnseenFin() {
-  const Totals less = Subtract(link_, seen_);
-  AnsweredFin found = {};
-  if (less.rx_packets != 1 || less.tx_packets != 1 ||
-      !FindUnseenFin(packets_, names_, reference_.sent_is_outgoing,
-                     less.rx_bytes, less.tx_bytes, &found))
-    return;
-  Totals part;
-  part.rx_packets = part.tx_packets = 1;
-  part.rx_bytes = less.rx_bytes;
-  part.tx_bytes = less.tx_bytes;
-  Explain("time-wait", part);
-  std::printf("time-wait: a FIN found a socket that had left FIN_WAIT2:\n");
-  PrintConnectionOf(packets_[found.fin]);
+void Measurement::ExplainLate() {
+  const Totals more = Subtract(link_, seen_);
+  for (const bool sent : {true, false}) {
+    const int64_t bytes = sent ? more.tx_bytes : more.rx_bytes;
+    const int64_t count = sent ? more.tx_packets : more.rx_packets;
+    if ((bytes == 0 && count == 0) ||
+        !internal::ExplainLate(packets_, names_,
+                               sent == reference_.sent_is_outgoing, bytes,
+                               count))
+      continue;
+    Totals part;
+    (sent ? part.tx_bytes : part.rx_bytes) = bytes;
+    (sent ? part.tx_packets : part.rx_packets) = count;
+    Explain("late", part);
+  }
 }
 
 void Measurement::ExpectBalance() {
   // It has failed, by name, and the remainder is not known.
   if (!capture_error_.empty()) return;
   ExplainSecondPass();
-  ExplainLateOrder();
-  ExplainStillOpen();
-  ExplainAnsweredFin();
-  ExplainUnseenFin();
+  ExplainLate();
   EXPECT_EQ(seen_.tx_bytes, link_.tx_bytes);
   EXPECT_EQ(seen_.tx_packets, link_.tx_packets);
   EXPECT_EQ(seen_.rx_bytes, link_.rx_bytes);
@@ -356,13 +290,6 @@ void Measurement::ExpectPayloadOnly(int64_t sent, int64_t received) {
 
 bool Measurement::Any(const std::function<bool(const Packet&)>& like) const {
   return std::any_of(packets_.begin(), packets_.end(), like);
-}
-
-int64_t Measurement::CapturedSegments() const {
-  return std::count_if(
-      packets_.begin(), packets_.end(), [this](const Packet& packet) {
-        return packet.tcp() && packet.outgoing == reference_.sent_is_outgoing;
-      });
 }
 
 int64_t Measurement::RemainderPackets(const std::string& name) const {
@@ -443,29 +370,6 @@ void Measurement::NotOnThisKernel(const std::string& probe) {
   std::printf("not on this kernel: %s\n", probe.c_str());
   Rows() << "{\"scenario\":" << Quoted(Scenario())
          << ",\"absent\":" << Quoted(probe) << "}" << std::endl;
-}
-
-// Of connections that a RST had ended when a packet came that has no name: from the
-// first FIN or RST on.
-void Measurement::PrintUnusualEnds(uint16_t but_of_port, int most) const {
-  std::set<std::tuple<int, int, int>> reset, unusual, ending;
-  for (size_t i = 0; i < packets_.size(); ++i) {
-    const Packet& p = packets_[i];
-    if (!p.tcp() || p.source_port == but_of_port ||
-        p.destination_port == but_of_port)
-      continue;
-    if (p.syn()) reset.erase(ConnectionOf(p));
-    if (p.outgoing != reference_.sent_is_outgoing && names_[i] == nullptr &&
-        reset.count(ConnectionOf(p)) != 0) {
-      unusual.insert(ConnectionOf(p));
-    }
-    if (p.rst()) reset.insert(ConnectionOf(p));
-  }
-  PrintPackets([&](const Packet& p) {
-    if (!p.tcp() || unusual.count(ConnectionOf(p)) == 0) return false;
-    if (p.fin() || p.rst()) ending.insert(ConnectionOf(p));
-    return (ending.count(ConnectionOf(p)) != 0 || p.syn()) && most-- > 0;
-  });
 }
 
 void Measurement::PrintPackets(

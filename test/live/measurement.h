@@ -102,13 +102,9 @@ class Measurement {
   // All packets, a line each, with the name of those of the remainder; the first line
   // has what the meter saw. After Finish().
   void WritePackets(const std::string& path) const;
-  // Of connections to other ports than this one, at most so many lines.
-  void PrintUnusualEnds(uint16_t but_of_port, int most) const;
   const std::map<std::string, Totals>& remainder() const { return remainder_; }
   // Whether there was a packet like this. After Finish().
   bool Any(const std::function<bool(const Packet&)>& like) const;
-  // Sent TCP packets, those of the remainder among them. After Finish().
-  int64_t CapturedSegments() const;
   // Packets of a remainder, both directions.
   int64_t RemainderPackets(const std::string& name) const;
 
@@ -125,11 +121,7 @@ class Measurement {
 
  private:
   void ExplainSecondPass();
-  void ExplainLateOrder();
-  void ExplainStillOpen();
-  void ExplainAnsweredFin();
-  void ExplainUnseenFin();
-  void PrintConnectionOf(const Packet& one) const;  // the first of them
+  void ExplainLate();
   void PrintPackets(
       const std::function<bool(const Packet&)>& like = nullptr) const;
   void PrintPacket(size_t i, FILE* file) const;

@@ -126,14 +126,6 @@ TEST_P(NamesTest, BinaryIsNamedByItsExecutable) {
   EXPECT_EQ(NewNames(), std::set<std::string>{name});
 }
 
-TEST_P(NamesTest, ExecutablesWithLongNamesKeepThem) {
-  // A task's name has 15 characters only.
-  const std::string name = "nm-a-rather-long-name-of-a-program-" + Suffix();
-  Act(name, {Udp(3)});
-  EXPECT_EQ(Payload(Kind::kBinary, name), 300);
-  EXPECT_EQ(NewNames(), std::set<std::string>{name});
-}
-
 // The name was "3", the end of /dev/fd/3, or, if the kernel took a name of 15
 // bytes or more from the file (Linux 6.14), that with its first byte replaced.
 TEST_P(NamesTest, ExecutedDescriptorsHaveTheNameOfTheirFile) {
@@ -183,13 +175,6 @@ TEST_P(NamesTest, ExecutedDescriptorsOfScriptsHaveTheInterpretersName) {
   }
 }
 
-TEST_P(NamesTest, ThreadsDoNotNameTraffic) {
-  const std::string name = "nm-threads" + Suffix();
-  Act(name, {"thread=grpc_global_tim", Udp(4)});
-  EXPECT_EQ(Payload(Kind::kBinary, name), 400);
-  EXPECT_EQ(NewNames(), std::set<std::string>{name});
-}
-
 TEST_P(NamesTest, RegisteredProcessIsAService) {
   const std::string service = "registered" + Suffix();
   Act("nm-service" + Suffix(), {"register=" + service, Udp(5)});
@@ -233,23 +218,10 @@ TEST_P(NamesTest, ServiceOfASocketAloneIsNotRegistered) {
   EXPECT_TRUE(is_registered());
 }
 
-TEST_P(NamesTest, RegistrationByAThreadNamesTheProcess) {
-  const std::string service = "by-thread" + Suffix();
-  Act("nm-threads" + Suffix(),
-      {"thread=worker", "register=" + service, "thread=sender", Udp(2)});
-  EXPECT_EQ(Payload(Kind::kService, service), 200);
-}
-
 TEST_P(NamesTest, ForkedChildInheritsTheRegistration) {
   const std::string service = "parent" + Suffix();
   Act("nm-forks" + Suffix(), {"register=" + service, "fork", Udp(6)});
   EXPECT_EQ(Payload(Kind::kService, service), 600);
-}
-
-TEST_P(NamesTest, ForkedChildOfABinaryKeepsItsName) {
-  const std::string name = "nm-plain-forks" + Suffix();
-  Act(name, {"fork", "fork", Udp(2)});
-  EXPECT_EQ(Payload(Kind::kBinary, name), 200);
 }
 
 TEST_P(NamesTest, ExecDropsTheRegistration) {
@@ -269,6 +241,14 @@ TEST_P(NamesTest, SecondRegistrationNamesSocketsFromThenOn) {
   EXPECT_EQ(Payload(Kind::kService, second), 200);
 }
 
+TEST_P(NamesTest, ShortLivedProcessesAreNamedEach) {
+  for (int i = 0; i < 10; ++i) {
+    const std::string name = "nm-short-" + std::to_string(i) + Suffix();
+    Act(name, {Udp(1)});
+    EXPECT_EQ(Payload(Kind::kBinary, name), 100) << name;
+  }
+}
+
 TEST_P(NamesTest, ListedExecutableIsAService) {
   const int64_t before = Payload(Kind::kService, "nm-listed");
   Act("nm-listed", {Udp(2)});
@@ -280,38 +260,6 @@ TEST_P(NamesTest, AliasIsTheServicesName) {
   Act("nm-oai-mme", {Udp(3)});
   EXPECT_EQ(Payload(Kind::kService, "nm-mme") - before, 300);
   EXPECT_EQ(NewNames().count("nm-oai-mme"), 0u);
-}
-
-TEST_P(NamesTest, RulesNameTheDestinationsOfAService) {
-  const bool v4 = GetParam() == Family::kIpv4;
-  const std::string service = "rules" + Suffix();
-  Act("nm-rules" + Suffix(),
-      {"register=" + service, Udp(1, 0), Udp(2, 1), Udp(3, 2)});
-  if (v4) {
-    EXPECT_EQ(Payload(Kind::kService, service, "one"), 100);
-    EXPECT_EQ(Payload(Kind::kService, service, "two"), 200);
-    EXPECT_EQ(Payload(Kind::kService, service, "rest4"), 300);
-  } else {
-    EXPECT_EQ(Payload(Kind::kService, service, "six"), 100);
-    EXPECT_EQ(Payload(Kind::kService, service, "rest6"), 500);
-  }
-}
-
-TEST_P(NamesTest, UnconnectedSocketHasTheDestinationOfEachDatagram) {
-  const bool v4 = GetParam() == Family::kIpv4;
-  const std::string service = "spread" + Suffix();
-  Act("nm-spread" + Suffix(),
-      {"register=" + service,
-       v4 ? "spread=9000/30/100/10.77.3.2/10.77.3.3/10.77.3.4"
-          : "spread=9000/30/100/fd77:3::2/fd77:3::3/fd77:3::4"});
-  if (v4) {
-    EXPECT_EQ(Payload(Kind::kService, service, "one"), 1000);
-    EXPECT_EQ(Payload(Kind::kService, service, "two"), 1000);
-    EXPECT_EQ(Payload(Kind::kService, service, "rest4"), 1000);
-  } else {
-    EXPECT_EQ(Payload(Kind::kService, service, "six"), 1000);
-    EXPECT_EQ(Payload(Kind::kService, service, "rest6"), 2000);
-  }
 }
 
 TEST_P(NamesTest, LibraryRegistersTagsAndReads) {
@@ -334,13 +282,6 @@ TEST_P(NamesTest, LibraryRegistersTagsAndReads) {
   });
   child.Join();
   EXPECT_EQ(Payload(Kind::kService, service, "tagged"), 100);
-}
-
-TEST_P(NamesTest, TagNamesTheDestinationBeforeEveryRule) {
-  const std::string service = "tags" + Suffix();
-  Act("nm-tags" + Suffix(), {"register=" + service, "tag=streamer", Udp(4)});
-  EXPECT_EQ(Payload(Kind::kService, service, "streamer"), 400);
-  EXPECT_EQ(Payload(Kind::kService, service), 400);
 }
 
 TEST_P(NamesTest, RulesAndTagsNameTheDestinationsOfABinary) {
@@ -401,14 +342,6 @@ TEST_P(NamesTest, AcceptedSocketInheritsFromTheListener) {
   EXPECT_EQ(seen.rx_payload, 50000);
   EXPECT_EQ(seen.tx_bytes, measurement.link().tx_bytes);
   EXPECT_EQ(seen.rx_packets, measurement.link().rx_packets);
-}
-
-TEST_P(NamesTest, ShortLivedProcessesAreNamedEach) {
-  for (int i = 0; i < 10; ++i) {
-    const std::string name = "nm-short-" + std::to_string(i) + Suffix();
-    Act(name, {Udp(1)});
-    EXPECT_EQ(Payload(Kind::kBinary, name), 100) << name;
-  }
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <linux/netlink.h>
-#include <linux/pkt_sched.h>
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <linux/veth.h>
@@ -304,40 +303,6 @@ void NetNamespace::DeleteNeighbour(const std::string& link,
   Do(Request(RTM_DELNEIGH, 0, message)
          .Put(NDA_DST, address.data(), address.size()),
      "delete neighbour from " + link);
-}
-
-bool NetNamespace::AddTokenBucket(const std::string& link,
-                                  uint32_t bytes_per_second, uint32_t burst,
-                                  uint32_t limit) {
-  tcmsg message = {};
-  message.tcm_ifindex = Index(link);
-  message.tcm_parent = TC_H_ROOT;
-  message.tcm_handle = 0x10000;
-  tc_tbf_qopt options = {};
-  options.rate.rate = bytes_per_second;
-  options.rate.linklayer = TC_LINKLAYER_ETHERNET;
-  options.limit = limit;
-  Request request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, message);
-  request.Put(TCA_KIND, std::string("tbf"));
-  const size_t start = request.Begin(TCA_OPTIONS);
-  request.Put(TCA_TBF_PARMS, &options, sizeof(options))
-      .Put(TCA_TBF_BURST, burst);
-  request.End(start);
-  const int error = Transact(request, nullptr);
-  if (error == -ENOENT || error == -EOPNOTSUPP) return false;
-  if (error != 0) {
-    errno = -error;
-    Die("add tbf to " + link);
-  }
-  return true;
-}
-
-void NetNamespace::DeleteQdisc(const std::string& link) {
-  tcmsg message = {};
-  message.tcm_ifindex = Index(link);
-  message.tcm_parent = TC_H_ROOT;
-  message.tcm_handle = 0x10000;
-  Do(Request(RTM_DELQDISC, 0, message), "delete qdisc of " + link);
 }
 
 LinkCounters NetNamespace::Counters(const std::string& link) const {

@@ -96,12 +96,6 @@ class NetNamespace {
                     const Mac& mac);
   void DeleteNeighbour(const std::string& link, const Address& address);
 
-  // A token bucket that drops what exceeds limit bytes in the queue; false
-  // where the kernel has no sch_tbf.
-  bool AddTokenBucket(const std::string& link, uint32_t bytes_per_second,
-                      uint32_t burst, uint32_t limit);
-  void DeleteQdisc(const std::string& link);
-
   LinkCounters Counters(const std::string& link) const;
 
   // Attaches an XDP program that lets everything pass, until the result is

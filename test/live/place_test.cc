@@ -27,9 +27,7 @@ constexpr char kConfig[] =
     "  nm-exact.service: nm-renamed\n"
     "  nm-dot*.service: nm-shorter\n"
     "  nm-dot.*.service: \"$1\"\n"
-    "  nm-lone.*.service: nm-fixed\n"
-    "  nm-kept.service: nm-keeper\n"
-    "register_by: {nm-keeper: \"uid:4711\"}\n";
+    "  nm-lone.*.service: nm-fixed\n";
 
 std::string Id(char digit) { return std::string(64, digit); }
 
@@ -47,16 +45,13 @@ class PlaceTest : public LiveTest {
     World::CleanLab().Configure(LinkSetup());
   }
 
-  // Runs an actor of this name; it executes in `cgroup`, below the meter's. `user`
-  // is its real user id.
-  void Act(const std::string& cgroup, const std::string& name, int datagrams,
-           uid_t user = 0) {
+  // Runs an actor of this name; it executes in `cgroup`, below the meter's.
+  void Act(const std::string& cgroup, const std::string& name, int datagrams) {
     const std::string path = CopyOfActor(name);
     const std::string below = MakeCgroup(cgroup);
     Child child(meter_->cgroup(), World::CleanLab().client,
                 [&](Child::Parent&) {
                   Move(below);
-                  Check(setresuid(user, 0, 0), "setresuid");
                   ExecActor(path, {Udp(datagrams)});
                 });
     child.Join();
@@ -171,28 +166,6 @@ TEST_F(PlaceTest, ContainersOfOneImageStayApart) {
   for (const char* name : {"nm-short", "nm-no-digit", "nm-no-dash"}) {
     EXPECT_EQ(Payload(Kind::kBinary, name), 100) << name;
   }
-}
-
-// The bug: a process in a unit that is a service of somebody else's was the unit,
-// whatever came before that in names_from: here its container.
-TEST_F(PlaceTest, AUnitThatMayNotBeTheServiceIsOneOfTheOthers) {
-  const std::string container = "nm-kept.service/docker-" + Id('2') + ".scope";
-  Act("nm-kept.service", "nm-kept", 1, 4711);
-  Act("nm-kept.service", "nm-kept-unit", 2, 4712);
-  Act(container, "nm-kept-container", 5, 4712);
-  const bool named = MayReadKernelMemory();
-  ExpectPayload(named ? Kind::kService : Kind::kBinary, "nm-keeper", "nm-kept",
-                100);
-  ExpectPayload(Kind::kUnit, "nm-kept.service", "nm-kept-unit", 200);
-  ExpectPayload(Kind::kContainer, "222222222222", "nm-kept-container", 500);
-}
-
-TEST_F(PlaceTest, TheOrderDecides) {
-  // The list of services comes before the place.
-  const int64_t before = Payload(Kind::kService, "nm-listed");
-  Act("system.slice/nm-web@c.service", "nm-listed", 3);
-  EXPECT_EQ(Payload(Kind::kService, "nm-listed") - before, 300);
-  EXPECT_EQ(Payload(Kind::kUnit, "nm-web@c.service"), 0);
 }
 
 TEST_F(PlaceTest, AnExecInARunningContainerIsTheContainers) {

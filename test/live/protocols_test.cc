@@ -94,25 +94,6 @@ class ProtocolsTest : public FamilyTest {
     }
   }
 
-  // The same, but accepts all that there are once it is told so, and says how many.
-  static void SctpServerOfAll(Child::Parent& parent, const std::string& service,
-                              const Address& address, int port,
-                              uint64_t bytes) {
-    const int fd = SctpListener(service, address, port);
-    parent.Send(0);
-    parent.Receive<int>();
-    int count = 0;
-    pollfd waiting = {fd, POLLIN, 0};
-    while (poll(&waiting, 1, 1000) > 0) {
-      const int accepted = Accept(fd);
-      ReceiveExactly(accepted, 1000);
-      SendAll(accepted, bytes);
-      ++count;
-    }
-    parent.Send(count);
-    parent.Receive<int>();
-  }
-
   // Opens a connection at each word of the test, and sends 1,000 bytes; told 0, it
   // receives what all of them send.
   static void SctpClient(Child::Parent& parent, const Address& to, int port,
@@ -327,51 +308,6 @@ TEST_P(ProtocolsTest, SctpServersInTwoNetworksAndCgroupsAreTwo) {
   ExpectTwoServersApart(&one, &two);
 }
 
-// Two cgroups may have one address and port in one network namespace, too. The kernel
-// chooses by the peer's port which of the two has an association.
-TEST_P(ProtocolsTest, SctpServersInTwoCgroupsAreTwo) {
-  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
-  constexpr int kPort = 4001, kConnections = 12;
-  constexpr uint64_t kBytes = 20000;
-  Lab& lab = World::CleanLab();
-  MeteredCgroup& meter = World::ClientMeter();
-  const Cgroup cgroups[2] = {Cgroup("client/one"), Cgroup("client/two")};
-  const Address here = Lab::Client(GetParam());
-  const std::string names[2] = {"sctp-first", "sctp-second"};
-  const Totals all_before = meter.TotalOf(Transport::kSctp);
-  int64_t before[2], accepted[2];
-  std::vector<std::unique_ptr<Child>> servers;
-  for (int i = 0; i < 2; ++i) {
-    before[i] = meter.TotalOf(Kind::kService, names[i]).tx_payload;
-    servers.push_back(std::make_unique<Child>(
-        &cgroups[i], lab.client, [&, i](Child::Parent& parent) {
-          SctpServerOfAll(parent, names[i], here, kPort, kBytes);
-        }));
-    servers.back()->Receive<int>();
-  }
-  Child client(nullptr, lab.server, [&](Child::Parent& parent) {
-    SctpClient(parent, here, kPort, kBytes);
-  });
-  for (int i = 0; i < kConnections; ++i) Tell(client);
-  for (int i = 0; i < 2; ++i) {
-    servers[i]->Send(0);
-    accepted[i] = servers[i]->Receive<int>();
-  }
-  client.Send(0);
-  client.Receive<int>();
-  EXPECT_EQ(accepted[0] + accepted[1], kConnections);
-  int64_t sent = 0;
-  for (int i = 0; i < 2; ++i) {
-    SCOPED_TRACE(names[i]);
-    const int64_t by_name =
-        meter.TotalOf(Kind::kService, names[i]).tx_payload - before[i];
-    EXPECT_GE(by_name, accepted[i] * int64_t{kBytes});
-    sent += by_name;
-  }
-  EXPECT_EQ(sent,
-            meter.TotalOf(Transport::kSctp).tx_payload - all_before.tx_payload);
-}
-
 // Where only the cgroup keeps servers apart, nobody gets the name of a service that
 // `register_by` keeps for what he accepts, and so the service does not, either.
 TEST_P(ProtocolsTest, AnSctpServerThatIsKeptIsNotTakenForAnother) {
@@ -449,46 +385,6 @@ TEST_P(ProtocolsTest, L2tpOverIpCountsOnce) {
   EXPECT_EQ(after.rx_packets - before.rx_packets, kPackets);
   EXPECT_EQ(after.rx_bytes - before.rx_bytes,
             kPackets * (104 + (v4() ? 20 : 40)));
-}
-
-// The same for DCCP over IPv6, to Linux 6.15, which is the last one that has it.
-TEST_P(ProtocolsTest, DccpBalances) {
-  if (!IsHere(SOCK_DCCP, IPPROTO_DCCP, v4() ? "dccp_ipv4" : "dccp_ipv6")) {
-    return;
-  }
-  constexpr int kLevel = 269, kService = 2;  // SOL_DCCP, DCCP_SOCKOPT_SERVICE
-  const Address address = Lab::Server(GetParam());
-  Lab& lab = World::CleanLab();
-  MeteredCgroup& meter = World::ClientMeter();
-  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(af(), SOCK_DCCP, IPPROTO_DCCP);
-    SetOption(fd, kLevel, kService, 1);
-    const int port = Bind(fd, address);
-    Check(listen(fd, 1), "listen");
-    parent.Send(port);
-    const int accepted = Accept(fd);
-    for (int i = 0; i < 10; ++i) {
-      SendAll(accepted, 500);
-      usleep(20000);
-    }
-    parent.Receive<int>();
-  });
-  const int port = server.Receive<int>();
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(af(), SOCK_DCCP, IPPROTO_DCCP);
-    SetOption(fd, kLevel, kService, 1);
-    Connect(fd, address, port);
-    char data[500];
-    for (int i = 0; i < 10; ++i) {
-      WaitReadable(fd);
-      Check(recv(fd, data, sizeof(data), 0), "recv");
-    }
-    HoldUntilMeasured(parent);
-  });
-  client.Receive<int>();
-  measurement.Finish();
-  measurement.ExpectBalance();
 }
 
 }  // namespace

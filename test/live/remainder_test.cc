@@ -9,10 +9,8 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 
 #include "test/live/egress_hook.h"
@@ -51,23 +49,6 @@ TEST_P(RemainderTest, TimeWaitTrafficIsSeenByTheLinkOnly) {
   measurement.ExpectBalance();
   measurement.ExpectPayload(plan.upload, plan.download);
   EXPECT_EQ(measurement.RemainderPackets("time-wait"), 2);  // FIN and ACK
-
-  // What the soak keeps of a round that does not balance.
-  const std::string path = testing::TempDir() + "/netmeter-live-packets";
-  measurement.WritePackets(path);
-  std::ifstream file(path);
-  unlink(path.c_str());
-  std::string line;
-  int64_t lines = -1, named = 0;
-  for (; std::getline(file, line); ++lines) {
-    const std::string end = " time-wait";
-    named += line.size() > end.size() &&
-             line.compare(line.size() - end.size(), end.size(), end) == 0;
-  }
-  EXPECT_EQ(named, 2);
-  Totals all = measurement.link();
-  for (const auto& part : measurement.remainder()) all = Sum(all, part.second);
-  EXPECT_EQ(lines, all.tx_packets + all.rx_packets);
 }
 
 TEST_P(RemainderTest, SynAcksOverIpv6AreSeenOnEgressFromKernel612) {
@@ -202,8 +183,7 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
   Measurement measurement(meter, lab().ClientReference());
   Child client(meter.cgroup(), lab().client, [&](Child::Parent&) {
     const Address server = Lab::Server(GetParam());
-    const int fd = OpenSocket(server.family(), SOCK_DGRAM);
-    Connect(fd, server, 9);
+    const int fd = Connected(server, 9, SOCK_DGRAM);
     Check(send(fd, "nobody there", 12, 0), "send");
     WaitReadable(fd);
     char byte;
@@ -428,10 +408,17 @@ void ExpectExactPayloadUnderLocalDrops() {
 }
 
 TEST_P(RemainderTest, DropsInTheSendersOwnQdiscLeaveThePayloadExact) {
-  ASSERT_TRUE(lab().client.AddTokenBucket("c0", 10 << 20, 10000, 8000))
-      << "this kernel has no sch_tbf: load the module";
+  const auto tc = [&](const std::string& words) {
+    std::string output;
+    int status = 0;
+    lab().client.Run([&] {
+      status = RunProgram({"sh", "-c", "tc qdisc " + words}, &output);
+    });
+    ASSERT_EQ(status, 0) << output << " (no sch_tbf: load the module)";
+  };
+  tc("add dev c0 root tbf rate 80mbit burst 10000 limit 8000");
   ExpectExactPayloadUnderLocalDrops();
-  lab().client.DeleteQdisc("c0");
+  tc("delete dev c0 root");
 }
 
 TEST_P(RemainderTest, DropsByAnotherCgroupProgramLeaveThePayloadExact) {

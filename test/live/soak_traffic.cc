@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/live/soak_traffic.h"
 
-#include <linux/icmp.h>
-#include <linux/icmpv6.h>
-#include <linux/if_ether.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -14,7 +11,6 @@
 
 #include "netmeter/abi.h"
 #include "test/live/actor.h"
-#include "test/live/sends.h"
 #include "test/live/traffic.h"
 
 namespace netmeter {
@@ -86,15 +82,6 @@ void ClientClosesFirst(const Place& place, uint32_t turn) {
   TcpPlan plan = PlanOf(turn);
   plan.first_to_close = FirstToClose::kClientAtOnce;
   plan.port = kTimeWaitPort;
-  Tcp(place, plan);
-}
-
-void OtherSends(const Place& place, uint32_t turn) {
-  TcpPlan plan = PlanOf(turn);
-  plan.upload += 100000;
-  plan.send = turn / 2 % 3 == 0   ? SendZeroCopy
-              : turn / 2 % 3 == 1 ? SendByFile
-                                  : SendBySplice;
   Tcp(place, plan);
 }
 
@@ -190,111 +177,6 @@ void Datagrams(const Place& place, uint32_t turn) {
   RunUdp(place.lab->Between(place.cgroup, nullptr), plan);
 }
 
-void Fragments(const Place& place, uint32_t turn) {
-  UdpPlan plan;
-  plan.server = Lab::Server(FamilyOf(turn));
-  plan.upload_count = plan.download_count = 5;
-  plan.upload_size = 4000;
-  plan.download_size = 6000;
-  RunUdp(place.lab->Between(place.cgroup, nullptr), plan);
-}
-
-// In a process of the client's that is gone afterwards.
-void InClient(const Place& place, const std::function<void()>& body) {
-  Child child(place.cgroup, place.lab->client, [&](Child::Parent&) { body(); });
-  child.Join();
-}
-
-void Ping(int fd, Family family) {
-  const Address to = Lab::Server(family);
-  std::string request(8 + 100, '\0');
-  request[0] = static_cast<char>(family == Family::kIpv4 ? ICMP_ECHO
-                                                         : ICMPV6_ECHO_REQUEST);
-  for (int i = 0; i < 10; ++i) {
-    SendTo(fd, request, to, 0);
-    WaitReadable(fd);
-    char reply[256];
-    Check(recv(fd, reply, sizeof(reply), 0), "recv");
-  }
-}
-
-int OpenPing(Family family) {
-  return family == Family::kIpv4
-             ? OpenSocket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP)
-             : OpenSocket(AF_INET6, SOCK_DGRAM, IPPROTO_ICMPV6);
-}
-
-void Pings(const Place& place, uint32_t turn) {
-  InClient(place, [turn] {
-    const UniqueFd fd(OpenPing(FamilyOf(turn)));
-    Ping(fd.get(), FamilyOf(turn));
-  });
-}
-
-void ExpectRefused(const Address& to) {
-  const UniqueFd fd(OpenSocket(to.family(), SOCK_STREAM));
-  sockaddr_storage where = to.WithPort(kSoakClosedPort);
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&where),
-              Address::Length(where)) == 0 ||
-      errno != ECONNREFUSED) {
-    Die("connect to a closed port");
-  }
-}
-
-void Refused(const Place& place, uint32_t turn) {
-  InClient(place, [turn] {
-    for (int i = 0; i < 5; ++i) ExpectRefused(Lab::Server(FamilyOf(turn)));
-  });
-}
-
-void Aborted(const Place& place, uint32_t turn) {
-  const Address address = Lab::Server(FamilyOf(turn));
-  Child server(nullptr, place.lab->server, [&](Child::Parent& parent) {
-    const UniqueFd listener(OpenSocket(address.family(), SOCK_STREAM));
-    parent.Send(Bind(listener.get(), address));
-    Check(listen(listener.get(), 1), "listen");
-    parent.Send(0);
-    const UniqueFd fd(Accept(listener.get()));
-    parent.Send(ReceiveExactly(fd.get(), 10000));
-    parent.Receive<int>();
-  });
-  const int port = server.Receive<int>();
-  server.Receive<int>();
-  Child client(place.cgroup, place.lab->client, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(address.family(), SOCK_STREAM);
-    Connect(fd, address, port);
-    SendAll(fd, 10000);
-    parent.Receive<int>();
-    const linger at_once = {1, 0};
-    Check(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)),
-          "SO_LINGER");
-    close(fd);
-  });
-  server.Receive<uint64_t>();
-  client.Send(0);
-  client.Join();
-  server.Send(0);
-  server.Join();
-}
-
-// The client has no socket for any of these.
-void ForNoSocket(const Place& place, uint32_t turn) {
-  const Family family = FamilyOf(turn);
-  Child server(nullptr, place.lab->server, [family](Child::Parent&) {
-    const Address client = Lab::Client(family);
-    const UniqueFd udp(OpenSocket(client.family(), SOCK_DGRAM));
-    SendTo(udp.get(), "nobody there", client, kSoakClosedPort);
-    ExpectRefused(client);
-    const UniqueFd ping(OpenPing(family));
-    std::string request(8 + 20, '\0');
-    request[0] = static_cast<char>(
-        family == Family::kIpv4 ? ICMP_ECHO : ICMPV6_ECHO_REQUEST);
-    SendTo(ping.get(), request, client, 0);
-    WaitReadable(ping.get());
-  });
-  server.Join();
-}
-
 // Processes of a program each, which live for some milliseconds.
 void ShortProcesses(const Place& place, uint32_t turn) {
   const int number = static_cast<int>(turn % kPrograms);
@@ -307,37 +189,6 @@ void ShortProcesses(const Place& place, uint32_t turn) {
     Add(&place.counts->newcomers_tx, 3 * 100);
     if (number == kSoakServiceProgram) Add(&place.counts->program_tx, 3 * 100);
   }
-}
-
-// But for TIME_WAIT.
-Remainder OfOnePacket(const Packet& packet) {
-  if (packet.fragment) {
-    // The first fragment's header is the datagram's, but for IPv6's own header.
-    if (packet.fragment_offset != 0) return {"fragments", packet.ip_header, 1};
-    return {"fragments", packet.ethertype == ETH_P_IPV6 ? 8 : 0, 0};
-  }
-  const bool received = !packet.outgoing;
-  if (received && packet.destination_port == kSoakClosedPort &&
-      (packet.tcp() || packet.protocol == IPPROTO_UDP)) {
-    return Whole("no-socket", packet);
-  }
-  if (!received && packet.rst() && packet.source_port == kSoakClosedPort) {
-    return Whole("reset", packet);
-  }
-  if (packet.protocol != IPPROTO_ICMP && packet.protocol != IPPROTO_ICMPV6) {
-    return {};
-  }
-  const int type = packet.icmp_type;
-  if (received ? type == ICMP_ECHO || type == ICMPV6_ECHO_REQUEST
-               : (packet.protocol == IPPROTO_ICMP && type == ICMP_ECHOREPLY) ||
-                     type == ICMPV6_ECHO_REPLY) {
-    return Whole("ping", packet);
-  }
-  const bool unreachable = packet.protocol == IPPROTO_ICMP
-                               ? type == ICMP_DEST_UNREACH
-                               : type == ICMPV6_DEST_UNREACH;
-  if (!received && unreachable) return Whole("icmp-error", packet);
-  return {};
 }
 
 // The client's port, and that of its peer.
@@ -393,31 +244,6 @@ Remainder OfTimeWait(const Packet& packet, Closed* closed) {
   return Whole("time-wait", packet);
 }
 
-// A SYN to the closed port, by family and the client's port. Where the machine is slow
-// it is sent again before the answer is there, and the second RST finds no socket.
-struct Refusal {
-  uint32_t sequence = 0;
-  bool answered = false;
-};
-using Refusals = std::map<std::pair<uint16_t, uint16_t>, Refusal>;
-
-Remainder OfSecondRefusal(const Packet& packet, Refusals* refusals) {
-  const bool received = !packet.outgoing;
-  if (!packet.tcp() || PortsOf(packet).there != kSoakClosedPort) return {};
-  Refusal& refusal = (*refusals)[{packet.ethertype, PortsOf(packet).here}];
-  if (!received && packet.syn() && refusal.sequence != packet.tcp_sequence) {
-    refusal.sequence = packet.tcp_sequence;
-    refusal.answered = false;
-  }
-  if (!received || !packet.rst() ||
-      packet.tcp_acknowledged != refusal.sequence + 1) {
-    return {};
-  }
-  if (refusal.answered) return Whole("no-socket", packet);
-  refusal.answered = true;
-  return {};
-}
-
 using Run = void (*)(const Place&, uint32_t turn);
 struct Kind {
   const char* name;
@@ -431,13 +257,7 @@ constexpr Kind kKinds[] = {
     {"registered", Registered, true},
     {"witness", Witness, true},
     {"time-wait", ClientClosesFirst, false},
-    {"other-sends", OtherSends, false},
     {"named", Named, false},
-    {"fragments", Fragments, false},
-    {"pings", Pings, false},
-    {"refused", Refused, false},
-    {"aborted", Aborted, false},
-    {"no-socket", ForNoSocket, false},
     {"short-processes", ShortProcesses, false},
 };
 
@@ -445,13 +265,8 @@ constexpr Kind kKinds[] = {
 
 Classify SoakRemainders() {
   const auto closed = std::make_shared<Closed>();
-  const auto refusals = std::make_shared<Refusals>();
-  return [closed, refusals](const Packet& packet) {
-    for (const Remainder& part : {OfTimeWait(packet, closed.get()),
-                                  OfSecondRefusal(packet, refusals.get())}) {
-      if (part.name != nullptr) return part;
-    }
-    return OfOnePacket(packet);
+  return [closed](const Packet& packet) {
+    return OfTimeWait(packet, closed.get());
   };
 }
 

@@ -37,7 +37,6 @@ extern const char kSoakWitnessDestination[];
 extern const char kSoakServices[];  // registered, with a number
 extern const char kSoakPrograms[];  // executed, with a number
 
-constexpr int kSoakClosedPort = 9;  // at both ends
 constexpr int kSoakServiceProgram =
     1;  // the configuration says that it is a service
 

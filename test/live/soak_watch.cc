@@ -7,11 +7,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cinttypes>
 #include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string>
 #include <tuple>
 
@@ -238,24 +236,6 @@ std::set<uint32_t> FindAttachedElsewhere(uint64_t cgroup) {
 
 }  // namespace
 
-int64_t ReadSentSegments(const NetNamespace& network) {
-  int64_t sent = 0;
-  network.Run([&] {
-    // A line of names, and one of values.
-    std::ifstream snmp("/proc/thread-self/net/snmp");
-    std::string names, values, name, value;
-    while (std::getline(snmp, names) && std::getline(snmp, values)) {
-      if (names.rfind("Tcp:", 0) != 0) continue;
-      std::istringstream all_names(names), all_values(values);
-      while (all_names >> name && all_values >> value) {
-        if (name == "OutSegs" || name == "RetransSegs")
-          sent += std::stoll(value);
-      }
-    }
-  });
-  return sent;
-}
-
 // What nobody else's meter has. Whatever shares a map with a program that is attached
 // to another cgroup is of that meter.
 KernelState ReadKernelState(uint64_t cgroup) {
@@ -299,93 +279,23 @@ KernelState ReadKernelState(uint64_t cgroup) {
   return state;
 }
 
-void PrintCells(const std::string& pin_dir) {
-  const UniqueFd counters(bpf_obj_get((pin_dir + "/counters").c_str()));
-  const UniqueFd names(bpf_obj_get((pin_dir + "/names").c_str()));
-  const UniqueFd info(bpf_obj_get((pin_dir + "/info").c_str()));
-  const uint32_t zero = 0;
-  nm_info about = {};
-  if (!counters.ok() || !names.ok() ||
-      bpf_map_lookup_elem(info.get(), &zero, &about) != 0) {
-    std::printf("  the maps cannot be opened\n");
-    return;
-  }
-  const auto text = [&names](uint32_t id) {
-    nm_name name = {};
-    bpf_map_lookup_elem(names.get(), &id, &name);
-    return std::to_string(id) + ":" +
-           std::string(reinterpret_cast<const char*>(name.bytes), name.length);
-  };
-  for (uint32_t slot = 1; slot < about.max_series; ++slot) {
-    nm_cell sum = {}, cell = {};
-    for (uint32_t i = 0; i < about.cells_per_series; ++i) {
-      const uint32_t index = slot * about.cells_per_series + i;
-      if (bpf_map_lookup_elem(counters.get(), &index, &cell) != 0) continue;
-      if (cell.service != 0) {
-        sum.service = cell.service;
-        sum.destination = cell.destination;
-        sum.transport = cell.transport;
-        sum.path = cell.path;
-        sum.kind = cell.kind;
-      }
-      sum.tx_bytes += cell.tx_bytes;
-      sum.rx_bytes += cell.rx_bytes;
-      sum.tx_packets += cell.tx_packets;
-      sum.rx_packets += cell.rx_packets;
-    }
-    if (sum.tx_bytes == 0 && sum.rx_bytes == 0 && sum.service == 0) continue;
-    std::printf("  slot %u kind %u path %u transport %u %s to %s: %" PRIu64
-                " %" PRIu64 " bytes, %" PRIu64 " %" PRIu64 " packets\n",
-                slot, sum.kind, sum.path, sum.transport,
-                text(sum.service).c_str(), text(sum.destination).c_str(),
-                uint64_t{sum.tx_bytes}, uint64_t{sum.rx_bytes},
-                uint64_t{sum.tx_packets}, uint64_t{sum.rx_packets});
-  }
-}
-
-MemoryCgroup::MemoryCgroup(const std::string& name) {
+MemoryCgroup::MemoryCgroup() {
   const std::string above = CgroupDirectory();
   control_ = above.substr(0, above.rfind('/')) + "/cgroup.subtree_control";
   const bool enabled = FirstLine(control_).find("memory") != std::string::npos;
-  if (enabled || WriteTo(control_, "+memory")) {
-    enabled_here_ = !enabled;
-    path_ = above;
-    if (mkdir(path_.c_str(), 0755) != 0 && errno != EEXIST) path_.clear();
-    return;
-  }
-  if (access("/sys/fs/cgroup/memory/memory.limit_in_bytes", F_OK) != 0) return;
-  v1_ = true;
-  path_ = "/sys/fs/cgroup/memory/" + name + "-" + std::to_string(getpid());
-  if (mkdir(path_.c_str(), 0755) != 0) path_.clear();
-  std::ifstream cgroups("/proc/self/cgroup");
-  for (std::string line; std::getline(cgroups, line);) {
-    if (line.find(":memory:") == std::string::npos) continue;
-    home_ = "/sys/fs/cgroup/memory" + line.substr(line.rfind(':') + 1);
-  }
+  if (!enabled && !WriteTo(control_, "+memory")) return;
+  enabled_here_ = !enabled;
+  path_ = above;
+  if (mkdir(path_.c_str(), 0755) != 0 && errno != EEXIST) path_.clear();
 }
 
 MemoryCgroup::~MemoryCgroup() {
-  if (!exists()) return;
   Squeeze(false);
   if (enabled_here_) WriteTo(control_, "-memory");
-  for (int i = 0; v1_ && i < 100 && rmdir(path_.c_str()) != 0; ++i) {
-    usleep(10000);
-  }
-}
-
-void MemoryCgroup::Run(const std::function<void()>& body) const {
-  const bool moves = exists() && v1_;
-  if (moves) WriteTo(path_ + "/cgroup.procs", std::to_string(getpid()));
-  body();
-  if (moves) WriteTo(home_ + "/cgroup.procs", std::to_string(getpid()));
 }
 
 void MemoryCgroup::Squeeze(bool on) const {
   if (!exists()) return;
-  if (v1_) {
-    if (on) WriteTo(path_ + "/memory.force_empty", "0");
-    return;
-  }
   WriteTo(path_ + "/memory.high",
           on ? FirstLine(path_ + "/memory.current") : "max");
 }

@@ -50,32 +50,20 @@ struct KernelState {
 };
 KernelState ReadKernelState(uint64_t cgroup);
 
-// Segments that TCP says it has sent from a network namespace: OutSegs and RetransSegs
-// of /proc/net/snmp, which leaves out of the former what is sent again.
-int64_t ReadSentSegments(const NetNamespace& network);
-
-// Prints what each slot of a meter has counted, and for what, without a reader.
-void PrintCells(const std::string& pin_dir);
-
-// A memory cgroup for the processes that send. Of v2, where it is the one above those of
-// all meters: they wait while it has no room. Of v1, where only a limit is known, which
-// makes the kernel's own allocations fail and so ends processes in the middle of fork(2)
-// or execve(2): what can be taken from them is.
+// The memory of the cgroup v2 above those of all meters: who sends waits while it has
+// no room. Not there if the host has the memory controller of cgroup v1.
 class MemoryCgroup {
  public:
-  explicit MemoryCgroup(const std::string& name);
+  MemoryCgroup();
   ~MemoryCgroup();
 
   bool exists() const { return !path_.empty(); }
-  // Runs body with this process in it. (Of v2, who joins a meter's cgroup is.)
-  void Run(const std::function<void()>& body) const;
   // Leaves no room, or all.
   void Squeeze(bool on) const;
 
  private:
-  std::string path_, home_;
-  std::string control_;  // where v2 gives memory to cgroups
-  bool v1_ = false, enabled_here_ = false;
+  std::string path_, control_;
+  bool enabled_here_ = false;
 };
 
 }  // namespace internal

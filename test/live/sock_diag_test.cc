@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter sockets` says of sockets, on this kernel: beside ss(8), field by
-// field, and beside the kernel's own description of its structures.
+// What `netmeter sockets` says of sockets, on this kernel: beside ss(8), and beside the
+// kernel's own description of its structures.
 
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
@@ -123,94 +123,6 @@ std::string SsState(const std::string& state) {
   return same;
 }
 
-std::string Compact(double value) {
-  char text[32];
-  snprintf(text, sizeof(text), "%g", value);
-  return text;
-}
-
-// How ss shows a field: "word:" and this text. By its sources, misc/ss.c.
-using Show = std::function<std::string(const Json& row)>;
-
-std::map<std::string, Show> Shows() {
-  std::map<std::string, Show> shows;
-  const auto number = [](const Json& row, const std::string& name) {
-    return row.at("tcpi_" + name).get<uint64_t>();
-  };
-  for (const auto& pair :
-       std::map<std::string, std::string>{{"mss", "snd_mss"},
-                                          {"pmtu", "pmtu"},
-                                          {"rcvmss", "rcv_mss"},
-                                          {"advmss", "advmss"},
-                                          {"cwnd", "snd_cwnd"},
-                                          {"ssthresh", "snd_ssthresh"},
-                                          {"bytes_sent", "bytes_sent"},
-                                          {"bytes_retrans", "bytes_retrans"},
-                                          {"bytes_acked", "bytes_acked"},
-                                          {"bytes_received", "bytes_received"},
-                                          {"segs_out", "segs_out"},
-                                          {"segs_in", "segs_in"},
-                                          {"data_segs_out", "data_segs_out"},
-                                          {"data_segs_in", "data_segs_in"},
-                                          {"delivered", "delivered"},
-                                          {"delivered_ce", "delivered_ce"},
-                                          {"unacked", "unacked"},
-                                          {"lost", "lost"},
-                                          {"sacked", "sacked"},
-                                          {"fackets", "fackets"},
-                                          {"reordering", "reordering"},
-                                          {"rcv_space", "rcv_space"},
-                                          {"rcv_ssthresh", "rcv_ssthresh"},
-                                          {"notsent", "notsent_bytes"},
-                                          {"rcv_ooopack", "rcv_ooopack"},
-                                          {"snd_wnd", "snd_wnd"},
-                                          {"rcv_wnd", "rcv_wnd"},
-                                          {"rehash", "rehash"},
-                                          {"dsack_dups", "dsack_dups"},
-                                          {"reord_seen", "reord_seen"},
-                                          {"backoff", "backoff"}}) {
-    const std::string name = pair.second;
-    shows[pair.first] = [=](const Json& row) {
-      return std::to_string(number(row, name));
-    };
-  }
-  for (const auto& pair :
-       std::map<std::string, std::string>{{"rto", "rto"},
-                                          {"ato", "ato"},
-                                          {"minrtt", "min_rtt"},
-                                          {"rcv_rtt", "rcv_rtt"}}) {
-    const std::string name = pair.second;
-    shows[pair.first] = [=](const Json& row) {
-      return Compact(static_cast<double>(number(row, name)) / 1000);
-    };
-  }
-  shows["rtt"] = [=](const Json& row) {
-    return Compact(static_cast<double>(number(row, "rtt")) / 1000) + "/" +
-           Compact(static_cast<double>(number(row, "rttvar")) / 1000);
-  };
-  shows["wscale"] = [=](const Json& row) {
-    return std::to_string(number(row, "snd_wscale")) + "," +
-           std::to_string(number(row, "rcv_wscale"));
-  };
-  shows["retrans"] = [=](const Json& row) {
-    return std::to_string(number(row, "retrans")) + "/" +
-           std::to_string(number(row, "total_retrans"));
-  };
-  shows["busy"] = [=](const Json& row) {
-    return std::to_string(number(row, "busy_time") / 1000) + "ms";
-  };
-  return shows;
-}
-
-// Times since something, in ms: word of ss, and our field.
-const std::map<std::string, std::string>& Ages() {
-  static const auto* const ages =
-      new std::map<std::string, std::string>{{"lastsnd", "tcpi_last_data_sent"},
-                                             {"lastrcv", "tcpi_last_data_recv"},
-                                             {"lastack", "tcpi_last_ack_recv"}};
-  return *ages;
-}
-
 // `users:(("name",pid=1,fd=2),...)` as a set of "name 1 2".
 std::set<std::string> SsUsers(const SsLine& line) {
   std::set<std::string> users;
@@ -241,47 +153,6 @@ std::set<std::string> OurUsers(const Json& row) {
   return users;
 }
 
-// Compares one line of ss with ours of before and after it. Returns how many
-// fields of TCP_INFO were compared.
-int Compare(const SsLine& line, const Json& before, const Json& after) {
-  static const auto* const shows = new std::map<std::string, Show>(Shows());
-  int compared = 0;
-  EXPECT_EQ(before["state"], SsState(line.state));
-  EXPECT_EQ(std::to_string(before["rqueue"].get<uint64_t>()), line.rqueue);
-  EXPECT_EQ(std::to_string(before["wqueue"].get<uint64_t>()), line.wqueue);
-  EXPECT_EQ(OurUsers(before), SsUsers(line));
-  for (size_t i = 0; i < line.words.size(); i++) {
-    const std::string& word = line.words[i];
-    const std::string key = word.substr(0, word.find(':'));
-    const std::string value =
-        word.find(':') == std::string::npos ? "" : word.substr(key.size() + 1);
-    const auto show = shows->find(key);
-    const auto age = Ages().find(key);
-    if (show != shows->end() && !value.empty()) {
-      EXPECT_EQ(show->second(before), value) << key;
-      compared++;
-    } else if (age != Ages().end()) {
-      const uint64_t ms = std::stoull(value);
-      EXPECT_GE(ms, before.at(age->second).get<uint64_t>()) << key;
-      EXPECT_LE(ms, after.at(age->second).get<uint64_t>()) << key;
-      compared++;
-    } else if (word == "app_limited") {
-      EXPECT_EQ(before["tcpi_delivery_rate_app_limited"], 1);
-      compared++;
-    } else if (key == "pacing_rate" || key == "delivery_rate") {
-      // Bits a second in the next word; pacing_rate may have a limit after "/".
-      const uint64_t rate = before.at("tcpi_" + key).get<uint64_t>();
-      EXPECT_EQ(line.words.at(i + 1).substr(0, line.words[i + 1].find("bps")),
-                std::to_string(rate * 8))
-          << key;
-      compared++;
-    } else if (word == before.value("congestion", "")) {
-      compared++;
-    }
-  }
-  return compared;
-}
-
 // --- Sockets to look at -----------------------------------------------------
 
 // Connections of each family with some data in both directions, sockets of UDP,
@@ -305,8 +176,7 @@ void OpenSockets(std::vector<int>* open) {
     const int udp = OpenSocket(to.family(), SOCK_DGRAM);
     Bind(udp, Lab::Client(family), kPort + 2);
     open->push_back(udp);
-    const int connected = OpenSocket(to.family(), SOCK_DGRAM);
-    Connect(connected, to, kPort + 3);
+    const int connected = Connected(to, kPort + 3, SOCK_DGRAM);
     SendAll(connected, 100);
     open->push_back(connected);
     const int raw = OpenSocket(
@@ -321,10 +191,7 @@ void Serve(Child::Parent& parent) {
   std::vector<int> listeners;
   for (const Family family : {Family::kIpv4, Family::kIpv6}) {
     const Address address = Lab::Server(family);
-    const int listener = OpenSocket(address.family(), SOCK_STREAM);
-    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-    Bind(listener, address, kPort);
-    listen(listener, 10);
+    const int listener = Listen(address, kPort, 10);
     listeners.push_back(listener);
   }
   parent.Send(0);
@@ -372,40 +239,35 @@ class SockDiagTest : public LiveTest {
   }
 };
 
-TEST_F(SockDiagTest, SocketsAreThoseOfSsFieldByField) {
+TEST_F(SockDiagTest, SocketsAreThoseOfSs) {
   const std::string pin_dir = World::ClientMeter().pin_dir();
   WithSockets([&] {
     SocketPoll poll(pin_dir);
     ASSERT_TRUE(poll.attribution().ok()) << poll.attribution();
-    const Ours before = ReadOurs(&poll);
+    const Ours ours = ReadOurs(&poll);
     const std::vector<SsLine> lines = ReadSs("-tinpuOHa");
-    const Ours after = ReadOurs(&poll);
     std::set<std::string> theirs;
-    int compared = 0;
+    int alive = 0;
     for (const SsLine& line : lines) {
       const std::string key = KeyOf(line);
       SCOPED_TRACE(key);
       theirs.insert(key);
-      const Json* const first = before.Find(key);
-      const Json* const last = after.Find(key);
-      ASSERT_NE(first, nullptr);
-      ASSERT_NE(last, nullptr);
-      EXPECT_EQ((*first)["cookie"], (*last)["cookie"]);
-      compared += Compare(line, *first, *last);
+      alive += line.state != "TIME-WAIT";
+      const Json* const row = ours.Find(key);
+      ASSERT_NE(row, nullptr);
+      EXPECT_EQ((*row)["state"], SsState(line.state));
+      EXPECT_EQ(std::to_string((*row)["rqueue"].get<uint64_t>()), line.rqueue);
+      EXPECT_EQ(std::to_string((*row)["wqueue"].get<uint64_t>()), line.wqueue);
+      EXPECT_EQ(OurUsers(*row), SsUsers(line));
     }
     // And no more than those; ss has no state of sockets that are bound only.
-    std::set<std::string> ours;
-    for (const Json& row : before.rows) {
+    std::set<std::string> keys;
+    for (const Json& row : ours.rows) {
       const std::string protocol = row["protocol"];
-      if (protocol == "tcp" || protocol == "udp") ours.insert(Ours::KeyOf(row));
+      if (protocol == "tcp" || protocol == "udp") keys.insert(Ours::KeyOf(row));
     }
-    EXPECT_EQ(ours, theirs);
-    EXPECT_EQ(std::count_if(
-                  lines.begin(), lines.end(),
-                  [](const SsLine& line) { return line.state != "TIME-WAIT"; }),
-              12);
-    // Six connections, with two dozen fields each.
-    EXPECT_GT(compared, 6 * 24);
+    EXPECT_EQ(keys, theirs);
+    EXPECT_EQ(alive, 12);
   });
 }
 
@@ -445,25 +307,6 @@ TEST_F(SockDiagTest, EachSocketHasItsServiceAndItsDestination) {
     options.protocols = {IPPROTO_RAW};
     const absl::Status status = poll.Run(options, [](const SocketRow&) {});
     EXPECT_EQ(raw, absl::IsUnimplemented(status) ? 0 : 2) << status;
-  });
-}
-
-TEST_F(SockDiagTest, AFilterOfStatesIsTheKernels) {
-  const std::string pin_dir = World::ClientMeter().pin_dir();
-  WithSockets([&] {
-    SocketPoll poll(pin_dir);
-    PollOptions options;
-    ASSERT_TRUE(AddState("listen", &options.filter).ok());
-    options.protocols = {IPPROTO_TCP};
-    int listeners = 0;
-    ASSERT_TRUE(poll.Run(options,
-                         [&](const SocketRow& row) {
-                           EXPECT_EQ(row.socket->local_port, kPort + 1);
-                           EXPECT_EQ(row.socket->wqueue, 17u);
-                           listeners++;
-                         })
-                    .ok());
-    EXPECT_EQ(listeners, 2);
   });
 }
 

@@ -39,6 +39,11 @@ void SetOption(int fd, int level, int name, const std::string& value) {
 int Bind(int fd, const Address& address, int port) {
   sockaddr_storage storage = address.WithPort(port);
   Check(bind(fd, Generic(&storage), Address::Length(storage)), "bind");
+  return PortOf(fd);
+}
+
+int PortOf(int fd) {
+  sockaddr_storage storage = {};
   socklen_t length = sizeof(storage);
   Check(getsockname(fd, Generic(&storage), &length), "getsockname");
   return __builtin_bswap16(
@@ -48,6 +53,26 @@ int Bind(int fd, const Address& address, int port) {
 void Connect(int fd, const Address& address, int port) {
   sockaddr_storage storage = address.WithPort(port);
   Check(connect(fd, Generic(&storage), Address::Length(storage)), "connect");
+}
+
+int Connected(const Address& to, int port, int type) {
+  const int fd = OpenSocket(to.family(), type);
+  Connect(fd, to, port);
+  return fd;
+}
+
+int Listen(const Address& address, int port, int backlog) {
+  const int listener = OpenSocket(address.family(), SOCK_STREAM);
+  SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+  Bind(listener, address, port);
+  Check(listen(listener, backlog), "listen");
+  return listener;
+}
+
+void Abort(int fd) {
+  const linger at_once = {1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  close(fd);
 }
 
 int Control(int fd, int name, const std::string& value) {

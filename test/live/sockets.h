@@ -5,6 +5,8 @@
 #ifndef NETMETER_TEST_LIVE_SOCKETS_H_
 #define NETMETER_TEST_LIVE_SOCKETS_H_
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <string>
 
@@ -17,7 +19,13 @@ int OpenSocket(int family, int type, int protocol = 0);
 void SetOption(int fd, int level, int name, int value);
 void SetOption(int fd, int level, int name, const std::string& value);
 int Bind(int fd, const Address& address, int port = 0);  // returns the port
+int PortOf(int fd);
 void Connect(int fd, const Address& address, int port);
+// A new socket that is connected.
+int Connected(const Address& to, int port, int type = SOCK_STREAM);
+// A new TCP socket that listens, also where connections of others are in TIME_WAIT.
+int Listen(const Address& address, int port, int backlog);
+void Abort(int fd);  // close(2) that sends a RST
 // Sends a command through the control channel (abi.h). Returns 0 or an errno.
 int Control(int fd, int name, const std::string& value);
 void Register(const std::string& service);  // the calling process

@@ -149,8 +149,7 @@ TEST_P(TroubledConnectionsTest, DataAfterCloseIsAnsweredWithAResetOfOurs) {
   const Since server_meter(World::ServerMeter());
   Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
     const Address to = Lab::Server(GetParam());
-    const int fd = OpenSocket(to.family(), SOCK_STREAM);
-    Connect(fd, to, kServerPort);
+    const int fd = Connected(to, kServerPort);
     // Longer than 60 s it stays a socket, which waits for the peer's FIN.
     SetOption(fd, IPPROTO_TCP, TCP_LINGER2, 90);
     close(fd);
@@ -163,53 +162,6 @@ TEST_P(TroubledConnectionsTest, DataAfterCloseIsAnsweredWithAResetOfOurs) {
   EXPECT_EQ(ours.resets_sent, ReadsResets(theirs) ? 1u : 0u);
   EXPECT_EQ(theirs.resets_sent, 0u);
   ExpectResetsReceived(theirs, 1);
-}
-
-// A connection that may still name its destination belongs to no series when the RST
-// leaves, or comes: it counts where the connection does.
-TEST_P(TroubledConnectionsTest, ResetsOfNamelessOnesCountWhereTheirEndDoes) {
-  Lab& lab = World::CleanLab();
-  Child server(World::ServerMeter().cgroup(), lab.server,
-               [](Child::Parent& parent) {
-                 const int listener = Listen(Lab::Server(GetParam()), 443, 4);
-                 parent.Send(0);
-                 const int accepted = Accept(listener);
-                 parent.Receive<int>();  // connect(2) has returned
-                 Abort(accepted);
-                 parent.Send(0);
-                 // Nobody accepts the other one: a RST may overtake the end of its
-                 // handshake.
-                 parent.Receive<int>();
-               });
-  server.Receive<int>();
-  const Since meter(World::ClientMeter());
-  Child client(
-      World::ClientMeter().cgroup(), lab.client, [](Child::Parent& parent) {
-        const Address to = Lab::Server(GetParam());
-        if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, "resets") !=
-            0) {
-          _exit(1);
-        }
-        const int reset = OpenSocket(to.family(), SOCK_STREAM);
-        Connect(reset, to, 443);
-        parent.Send(0);
-        parent.Receive<int>();
-        const int aborted = OpenSocket(to.family(), SOCK_STREAM);
-        Connect(aborted, to, 443);
-        Abort(aborted);
-      });
-  client.Receive<int>();
-  server.Send(0);
-  server.Receive<int>();
-  client.Send(0);
-  client.Join();
-  server.Send(0);
-  server.Join();
-  const TcpConnections seen = meter.AfterClosed(2);
-  EXPECT_EQ(seen.opened, 2u);
-  EXPECT_EQ(seen.closed, 2u);
-  EXPECT_EQ(seen.resets_sent, 1u);
-  ExpectResetsReceived(seen, 1);
 }
 
 // SYNs to a host that never answers. How many there are depends on the kernel
@@ -283,8 +235,7 @@ TEST_P(TroubledConnectionsTest, RetransmissionsAreThoseOfTcpInfo) {
   Child client(World::ClientMeter().cgroup(), lab.client,
                [&see](Child::Parent& parent) {
                  const Address to = Lab::Server(GetParam());
-                 const int fd = OpenSocket(to.family(), SOCK_STREAM);
-                 Connect(fd, to, kServerPort);
+                 const int fd = Connected(to, kServerPort);
                  SendAll(fd, kBytes);
                  ReceiveExactly(fd, kBytes);
                  parent.Send(0);
@@ -324,77 +275,6 @@ TEST_P(TroubledConnectionsTest, RetransmissionsAreThoseOfTcpInfo) {
     EXPECT_EQ(ours.timeouts, of_client.timeouts);
     EXPECT_EQ(theirs.timeouts, of_server.timeouts);
   }
-}
-
-// A link whose delay is known, and different in each direction: a round trip has both.
-TEST_P(TroubledConnectionsTest, RoundTripsAreThoseOfTheLink) {
-  // More than there are from sample to sample.
-  constexpr uint64_t kRequests = 80;
-  Lab& lab = World::WiredLab();
-  Child server(
-      World::ServerMeter().cgroup(), lab.server, [](Child::Parent& parent) {
-        RunOnOneCpu();  // each counts to the next sample for itself
-        const int listener = Listen(Lab::Server(GetParam()), kServerPort, 1);
-        parent.Send(0);
-        const int fd = Accept(listener);
-        // The answer has the acknowledgement in it, so none is late.
-        for (uint64_t i = 0; i < kRequests; ++i) {
-          ReceiveExactly(fd, 1);
-          SendAll(fd, 1);
-        }
-        ReceiveUntilEnd(fd);
-      });
-  server.Receive<int>();
-  const Since client_meter(World::ClientMeter());
-  const Since server_meter(World::ServerMeter());
-  Impairment there, back;
-  there.latency_ms = 45;
-  back.latency_ms = 25;
-  lab.wire->Impair(there, back);
-  Child client(
-      World::ClientMeter().cgroup(), lab.client, [](Child::Parent& parent) {
-        RunOnOneCpu();
-        const Address to = Lab::Server(GetParam());
-        const int fd = OpenSocket(to.family(), SOCK_STREAM);
-        SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-        Connect(fd, to, kServerPort);
-        int64_t slowest_us = 0;
-        for (uint64_t i = 0; i < kRequests; ++i) {
-          const auto begin = std::chrono::steady_clock::now();
-          SendAll(fd, 1);
-          ReceiveExactly(fd, 1);
-          const auto end = std::chrono::steady_clock::now();
-          slowest_us = std::max<int64_t>(
-              slowest_us, (end - begin) / std::chrono::microseconds(1));
-        }
-        close(fd);
-        parent.Send(slowest_us);
-      });
-  const auto slowest_us = client.Receive<int64_t>();
-  client.Join();
-  server.Join();
-  const TcpConnections ours = client_meter.AfterClosed(1);
-  const TcpConnections theirs = server_meter.AfterClosed(1);
-  lab.wire->Impair(Impairment(), Impairment());
-  // A machine that is busy adds to the round trips, of its requests, too.
-  const bool busy = slowest_us >= 95000;
-  printf("the slowest request: %.1f ms\n",
-         static_cast<double>(slowest_us) / 1000);
-  for (const TcpConnections& seen : {ours, theirs}) {
-    EXPECT_GE(Count(seen), 2u);
-    const double average =
-        static_cast<double>(seen.rtt_us) / static_cast<double>(Count(seen));
-    printf("a link of 70 ms: %.1f ms\n", average / 1000);
-    EXPECT_GE(average, 70000);
-    EXPECT_LT(average, busy ? 2.0 * static_cast<double>(slowest_us) : 95000);
-    // 50 to 100 ms.
-    const uint64_t longer = std::accumulate(
-        seen.rtt_buckets.begin() + 5, seen.rtt_buckets.end(), uint64_t{0});
-    EXPECT_EQ(seen.rtt_buckets[4] + (busy ? longer : 0), Count(seen));
-  }
-  // TCP waits 200 ms at least. A guest that stood still for longer had two of these.
-  if (slowest_us >= 200000) return;
-  EXPECT_EQ(ours.retransmitted_segments + theirs.retransmitted_segments, 0u);
 }
 
 }  // namespace

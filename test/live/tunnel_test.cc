@@ -124,8 +124,7 @@ struct TunReport {
 // A VPN: what comes from the device goes to the server by UDP, and back.
 void Vpn(int tun, int count, int port, const Address& server, bool v4,
          Child::Parent& parent) {
-  const int fd = OpenSocket(server.family(), SOCK_DGRAM);
-  Connect(fd, server, port);
+  const int fd = Connected(server, port, SOCK_DGRAM);
   parent.Send(0);
   TunReport report;
   std::vector<char> packet(2000);

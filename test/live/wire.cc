@@ -60,10 +60,6 @@ void Wire::Impair(const Impairment& to_the_right,
                   const Impairment& to_the_left) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (Direction& direction : directions_) {
-    for (const auto& frame : direction.on_the_way) {
-      Send(direction.to, frame.second);
-    }
-    direction.on_the_way.clear();
     SendDelayed(&direction);
     direction.seen = 0;
   }
@@ -74,14 +70,11 @@ void Wire::Impair(const Impairment& to_the_right,
 
 void Wire::Loop() {
   Frame frame;
-  bool waits = false;
   while (!stop_) {
     pollfd ready[2] = {{left_.get(), POLLIN, 0}, {right_.get(), POLLIN, 0}};
-    const int count = poll(ready, 2, waits ? 1 : 10);
+    const int count = poll(ready, 2, 10);
     std::lock_guard<std::mutex> lock(mutex_);
-    waits = false;
     for (Direction& direction : directions_) {
-      Arrive(&direction);
       if (count == 0) SendDelayed(&direction);
       for (int i = 0; i < 64; ++i) {
         frame.resize(16384);
@@ -93,16 +86,8 @@ void Wire::Loop() {
           Die("the wire received a GSO packet");
         }
         frame.resize(size);
-        if (direction.impairment.latency_ms == 0) {
-          Carry(&direction, frame);
-          continue;
-        }
-        direction.on_the_way.emplace_back(
-            std::chrono::steady_clock::now() +
-                std::chrono::milliseconds(direction.impairment.latency_ms),
-            frame);
+        Carry(&direction, frame);
       }
-      waits = waits || !direction.on_the_way.empty();
     }
   }
 }
@@ -126,15 +111,6 @@ void Wire::Carry(Direction* direction, const Frame& frame) {
   Send(direction->to, frame);
   if (!direction->delayed.empty() && ++direction->behind >= 5)
     SendDelayed(direction);
-}
-
-void Wire::Arrive(Direction* direction) {
-  const auto now = std::chrono::steady_clock::now();
-  while (!direction->on_the_way.empty() &&
-         direction->on_the_way.front().first <= now) {
-    Carry(direction, direction->on_the_way.front().second);
-    direction->on_the_way.pop_front();
-  }
 }
 
 void Wire::SendDelayed(Direction* direction) {

@@ -8,7 +8,6 @@
 #define NETMETER_TEST_LIVE_WIRE_H_
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -27,9 +26,6 @@ struct Impairment {
   uint32_t drop_every = 0;
   uint32_t duplicate_every = 0;
   uint32_t delay_every = 0;  // after the next five frames, or 10 ms
-  // Of each frame, also a short one, before anything else happens to it; up to 2 ms
-  // more. The order stays.
-  uint32_t latency_ms = 0;
 };
 
 class Wire {
@@ -51,16 +47,12 @@ class Wire {
     uint32_t seen = 0;
     Impairment impairment;
     std::deque<Frame> delayed;
-    std::deque<std::pair<std::chrono::steady_clock::time_point, Frame>>
-        on_the_way;
     uint32_t behind = 0;
   };
 
   void Loop();
   void Carry(Direction* direction, const Frame& frame);
   void SendDelayed(Direction* direction);
-  // Carries those whose time has come.
-  void Arrive(Direction* direction);
 
   UniqueFd left_;
   UniqueFd right_;

@@ -177,25 +177,6 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
   EXPECT_EQ(found, expected);
 }
 
-// The other constants are the compiler's to use, and not to be set.
-TEST_F(Object, ConfigurationIsTheOnlyVariableThatIsSetBeforeTheLoad) {
-  const int id = btf__find_by_name_kind(btf_, ".rodata", BTF_KIND_DATASEC);
-  ASSERT_GT(id, 0);
-  const btf_type* section = btf__type_by_id(btf_, static_cast<uint32_t>(id));
-  std::map<std::string, uint32_t> settable;  // const volatile: name and size
-  for (uint32_t i = 0; i < btf_vlen(section); ++i) {
-    const btf_var_secinfo& info = btf_var_secinfos(section)[i];
-    const btf_type* variable = btf__type_by_id(btf_, info.type);
-    const btf_type* type = btf__type_by_id(btf_, variable->type);
-    while (btf_is_const(type)) type = btf__type_by_id(btf_, type->type);
-    if (!btf_is_volatile(type)) continue;
-    settable[btf__name_by_offset(btf_, variable->name_off)] = info.size;
-  }
-  EXPECT_EQ(
-      settable,
-      (std::map<std::string, uint32_t>{{"nm_config", sizeof(nm_config)}}));
-}
-
 // Here, and on any other kernel that has what they need.
 TEST_F(Object, EveryVariantOfEgressLoads) {
   const Preemption preemption = ReadPreemption();

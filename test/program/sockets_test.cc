@@ -442,13 +442,6 @@ TEST_F(Sockets, WhatClosesWhileItReceivesLeavesNoEntry) {
   EXPECT_EQ(stats.sockets_claimed, stats.sockets_freed);
 }
 
-// The bug: of a listener that closed while SYNs came, the answers' numbers were taken for
-// its own: what they acknowledge, up to 2 GiB, was payload that it had received.
-TEST_F(Sockets, AListenerThatClosesUnderSynsHasReceivedNothing) {
-  Start({});
-  ListenUnderSyns([](int) {});
-}
-
 // The bug: one that closed and connected again at once took such numbers for those of
 // its connection.
 TEST_F(Sockets, AListenerThatConnectsUnderSynsHasNoNumbersOfRequests) {
