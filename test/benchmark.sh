@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# benchmark.sh BENCHMARK[,BENCHMARK...] [--json FILE] [--smoke] [OPTION...]: the cost of
+# benchmark.sh BENCHMARK[,BENCHMARK...] [--json FILE] [--smoke]: the cost of
 #   counting.
 # benchmark.sh report FILE... [--out DIR]: makes docs/performance.md and the claim of
 #   README.md from results
@@ -22,18 +22,17 @@
 #   scrape       /metrics and GetMetrics of 4,096 series
 #   sockets      up to 1,000,000 open and active sockets
 #   sockdiag     netmeter sockets beside ss, with 100,000 sockets
-#   load         netmeter-loader, the verifier's work, the size on disk
+#   load         netmeter-loader, and its size on disk
 #   all          all of them; 20 to 40 minutes. Several names with commas are measured
 #                into one file
 #
 #   --json FILE  all samples and the verdicts (test/benchmark/summary.py has the format)
 #   --smoke      everything once and briefly: only shows that it works
-#   OPTION       for one benchmark, such as --rounds N (BENCHMARK --help)
 #
 # Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
 # figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
-usage() { sed -n '3,34s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in

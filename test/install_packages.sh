@@ -60,8 +60,8 @@ GUEST_PACKAGES=(
   arch-test qemu-user-static
 )
 BENCHMARK_PACKAGES=(
-  # meters to compare with, and the chart
-  nethogs tcpdump python3-matplotlib
+  # meters to compare with
+  nethogs tcpdump
 )
 
 die() { echo "install_packages.sh: $*" >&2; exit 1; }

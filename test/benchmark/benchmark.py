@@ -34,7 +34,7 @@ BENCHMARKS = {
     "sockdiag": ("sockdiag", []),
     "names": ("names", []),
     "forwarding": ("forwarding", []),
-    "churn": ("throughput", ["--workloads", "churn"]),
+    "churn": ("throughput", ["churn"]),
     "throughput": ("throughput", []),
     "sockets": ("sockets", []),
 }
@@ -144,7 +144,7 @@ def measure(name, options, running):
     program, arguments = BENCHMARKS[name]
     with tempfile.TemporaryDirectory(prefix="netmeter-benchmark.") as directory:
         path = os.path.join(directory, "results.json")
-        command = [os.path.join("test/benchmark", program), *arguments, "--json", path, *options.extra]
+        command = [os.path.join("test/benchmark", program), *arguments, "--json", path]
         if options.smoke:
             command.append("--smoke")
         before, begin = load_average(), time.monotonic()
@@ -171,24 +171,18 @@ def names_of(text):
 
 
 def parse(arguments):
-    # --help is the benchmark's own: test/benchmark.sh has the rest.
+    # test/benchmark.sh has the help.
     parser = argparse.ArgumentParser(description=__doc__, add_help=False, allow_abbrev=False)
     parser.add_argument("benchmarks", type=names_of, metavar="BENCHMARK[,BENCHMARK...]")
     parser.add_argument("--json", metavar="FILE", help="where the results go")
     parser.add_argument("--smoke", action="store_true", help="everything once and in short: it works")
     parser.add_argument("--bin", metavar="DIR", default=".", help="the folder of the build")
-    options, options.extra = parser.parse_known_args(arguments)
-    if options.extra and len(options.benchmarks) > 1:
-        parser.error("options of a benchmark need the name of one: " + " ".join(options.extra))
-    return options
+    return parser.parse_args(arguments)
 
 
 def main():
     options = parse(sys.argv[1:])
     running = Running()
-    if "--help" in options.extra or "-h" in options.extra:
-        program, _ = BENCHMARKS[options.benchmarks[0]]
-        sys.exit(running.run([os.path.join("test/benchmark", program), "--help"], options.bin))
     if options.json:
         try:  # before 20 minutes of measuring, not after
             open(options.json, "a", encoding="utf-8").close()

@@ -1,36 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one packet costs: netmeter's programs beside an empty program, beside a
-// hash that all CPUs share, and beside a program that does the least that a meter
-// by sockets could. Everything is paired: in each round every
-// program runs, in turn, and what is printed is the median over the rounds of
-// the difference to the empty program of the same round.
-//
-// Three ways, since each hides something:
-//   BPF_PROG_TEST_RUN   one packet again and again: everything is in the cache
-//   run time            real packets, by the kernel's own clock around each
-//                       run (BPF_ENABLE_STATS), which sees one program at work
-//   round trip          real packets, by what a ping-pong takes
+// What one packet costs by BPF_PROG_TEST_RUN, which runs a program on one packet again
+// and again, on one CPU or on two at once, so that everything is in the cache:
+// netmeter's programs beside an empty program, a hash that all CPUs share, and the
+// least that a meter by sockets could do. In each round every program runs, in turn;
+// the report compares the samples of one round.
 #include <bpf/bpf.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/utsname.h>
+#include <bpf/libbpf.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
+#include <atomic>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comparison.skel.h"
-#include "lib/base/unique_fd.h"
-#include "test/benchmark/code.h"
-#include "test/benchmark/link.h"
-#include "test/benchmark/measure.h"
-#include "test/benchmark/namespaces.h"
-#include "test/benchmark/real_packets.h"
-#include "test/benchmark/test_runs.h"
+#include "test/benchmark/harness.h"
+#include "test/program/packet.h"
 #include "test/program/programs.h"
 #include "test/program/sandbox.h"
 // After the types that it names.
@@ -40,118 +28,294 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+struct Settings {
+  int rounds;
+  int repeat;
+  Results* results;
+};
+
+enum Subject {
+  kEmpty,
+  kTable,
+  kStorage,
+  kHash,
+  kFloor,
+  kOneUplink,    // as kTable, with one uplink
+  kFourUplinks,  // ... with four
+  kSubjects
+};
+constexpr const char* kNames[kSubjects] = {
+    "empty", "socket table", "socket storage", "shared hash",
+    "floor", "one uplink",   "four uplinks"};
+
+struct Hooks {
+  int egress = -1, ingress = -1;
+
+  int Of(Direction direction) const {
+    return direction == Direction::kEgress ? egress : ingress;
+  }
+};
+
+struct TestRun {
+  int fd = -1;
+  uint32_t ifindex = 0;
+  int repeat = 0;
+  const std::vector<uint8_t>* frame = nullptr;
+};
+
+// Of one call, per run of the program.
+struct Sample {
+  double ns = 0;           // of this thread's time
+  bool hit = true;         // the socket's entry was used, where that was wanted
+  bool disturbed = false;  // somebody else had the CPU for a part of it
+};
+
+Sample RunOnce(const TestRun& test) {
+  __sk_buff context = {};
+  context.ifindex = test.ifindex;
+  LIBBPF_OPTS(bpf_test_run_opts, run);
+  run.data_in = test.frame->data();
+  run.data_size_in = static_cast<uint32_t>(test.frame->size());
+  run.ctx_in = &context;
+  run.ctx_size_in = sizeof(context);
+  run.repeat = test.repeat;
+  const double start = NowNs(), own_start = NowNs(CLOCK_THREAD_CPUTIME_ID);
+  if (bpf_prog_test_run_opts(test.fd, &run) != 0) DieWithErrno("test run");
+  const double own = NowNs(CLOCK_THREAD_CPUTIME_ID) - own_start;
+  const double all = NowNs() - start;
+  if (run.retval != 1) Die("a packet was dropped");
+  Sample sample;
+  sample.ns = own / test.repeat;
+  sample.disturbed = all > own * 1.05;
+  return sample;
 }
 
-std::string CpuModel() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.compare(0, 10, "model name") == 0) {
-      return line.substr(line.find(':') + 2);
+// Every test run has a new socket, which no hook tells the end of: of itself
+// it gets no entry of the socket table. It is given one here, by the cookie
+// that it is going to have; whether that came true shows in the entry.
+Sample RunInTable(const Programs& programs, const TestRun& test,
+                  const std::function<void()>& wait) {
+  const uint32_t mask = programs.options().max_sockets - 1;
+  const uint64_t cookie = NextCookie();
+  const uint32_t index = static_cast<uint32_t>(cookie) & mask;
+  nm_socket socket = {};
+  socket.word = NM_COOKIE(cookie);
+  if (!programs.WriteSocket(index, socket)) DieWithErrno("write an entry");
+  wait();
+  Sample sample = RunOnce(test);
+  socket = programs.ReadSocket(index);
+  programs.WriteSocket(index, nm_socket());
+  sample.hit = NM_WORD_COOKIE(socket.word) == NM_COOKIE(cookie) &&
+               NM_WORD_SLOT(socket.word) != 0;
+  return sample;
+}
+
+// What the machine takes for one atomic add, the CPUs at once on one word: next
+// to nothing if two virtual CPUs are threads of one core, and then no program
+// can show what sharing costs.
+double AtomicAddNs(const std::vector<int>& cpus) {
+  constexpr int kAdds = 5000000;
+  alignas(64) std::atomic<uint64_t> word{0};
+  std::atomic<size_t> ready{0};
+  std::vector<double> results(cpus.size());
+  std::vector<std::thread> workers;
+  for (size_t i = 0; i < cpus.size(); ++i) {
+    workers.emplace_back([&, i] {
+      if (!PinToCpu(cpus[i])) DieWithErrno("pin to a CPU");
+      ready.fetch_add(1);
+      while (ready.load() < cpus.size()) {
+      }
+      const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
+      for (int n = 0; n < kAdds; ++n) word.fetch_add(1);
+      results[i] = (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / kAdds;
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  return *std::max_element(results.begin(), results.end());
+}
+
+class TestRuns {
+ public:
+  TestRuns(const Settings& settings, const Programs& programs,
+           Programs* const (&tables)[kSubjects],
+           const Hooks (&hooks)[kSubjects])
+      : settings_(settings),
+        programs_(programs),
+        tables_(tables),
+        hooks_(hooks) {}
+
+  // UDP and TCP in both directions, on all `cpus` at once.
+  void Run(const std::string& way, const std::vector<int>& cpus) {
+    const std::vector<uint8_t> udp =
+        Packet::Ipv4().Udp(40000, 443).Payload(100).Frame();
+    const std::vector<uint8_t> tcp = Packet::Ipv4()
+                                         .Tcp(40000, 443, 12)
+                                         .Seq(1000)
+                                         .Ack(2000)
+                                         .Payload(100)
+                                         .Frame();
+    struct {
+      const char* title;
+      const std::vector<uint8_t>& frame;
+      Direction direction;
+    } const cases[] = {
+        {"UDP tx", udp, Direction::kEgress},
+        {"UDP rx", udp, Direction::kIngress},
+        {"TCP tx", tcp, Direction::kEgress},
+        {"TCP rx", tcp, Direction::kIngress},
+    };
+    ForEachRound(settings_.rounds, kSubjects, [&](int subject) {
+      for (const auto& test : cases) {
+        // A connection gets its state when it first sends, which the socket
+        // of a test run never does.
+        if (subject == kStorage && &test.frame == &tcp &&
+            test.direction == Direction::kIngress)
+          continue;
+        Add(way + "/" + test.title, subject,
+            Measure(subject, test.direction, test.frame, cpus));
+      }
+    });
+  }
+
+  // The price of a packet that is not counted.
+  void RunLoopback(int cpu) const {
+    const std::vector<uint8_t> udp =
+        Packet::Ipv4().Udp(40000, 443).Payload(100).Frame();
+    if (!PinToCpu(cpu)) DieWithErrno("pin to a CPU");
+    for (int round = 0; round < settings_.rounds; ++round) {
+      for (const int subject : {kEmpty, kTable}) {
+        TestRun test;
+        test.ifindex = Programs::kLoopback;
+        test.repeat = settings_.repeat;
+        test.frame = &udp;
+        test.fd = hooks_[subject].egress;
+        Add("test run, one CPU/loopback, not counted", subject,
+            RunOnce(test).ns);
+      }
     }
   }
-  return "unknown CPU";
-}
 
-void PrintConditions(const Settings& settings, const std::vector<int>& cpus) {
-  utsname system = {};
-  uname(&system);
-  std::printf(
-      "netmeter datapath, ns per packet, medians of %d paired rounds\n"
-      "  %s %s, %zu x %s, JIT %s, load average %s\n"
-      "  %d runs per BPF_PROG_TEST_RUN, %d round trips per round\n",
-      settings.rounds, system.sysname, system.release, cpus.size(),
-      CpuModel().c_str(),
-      FirstLine("/proc/sys/net/core/bpf_jit_enable") == "0" ? "off" : "on",
-      FirstLine("/proc/loadavg").substr(0, 4).c_str(), settings.repeat,
-      settings.round_trips);
-  std::fflush(stdout);
-}
+ private:
+  void Add(const std::string& test_case, int subject, double ns) const {
+    settings_.results->Add(test_case, kNames[subject], "ns", Better::kLess, ns);
+  }
 
-// `elf`: another build than the usual one.
-std::unique_ptr<Programs> LoadOrDie(
-    uint32_t max_sockets, absl::string_view elf = "",
-    const std::vector<std::string>& uplinks = {}) {
+  // One sample: a frame in one direction, on all `cpus` at once.
+  double Measure(int subject, Direction direction,
+                 const std::vector<uint8_t>& frame,
+                 const std::vector<int>& cpus) {
+    TestRun test;
+    test.fd = hooks_[subject].Of(direction);
+    test.ifindex = programs_.ethernet_ifindex();
+    test.repeat = settings_.repeat;
+    test.frame = &frame;
+    const int threads = static_cast<int>(cpus.size());
+    int disturbed = 0;
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      std::atomic<int> ready{0};
+      auto wait = [&] {
+        ready.fetch_add(1);
+        while (ready.load() < threads) {
+        }
+      };
+      std::vector<Sample> samples(cpus.size());
+      std::vector<std::thread> workers;
+      for (int i = 0; i < threads; ++i) {
+        workers.emplace_back([&, i] {
+          if (!PinToCpu(cpus[i])) DieWithErrno("pin to a CPU");
+          if (tables_[subject] != nullptr) {
+            samples[i] = RunInTable(*tables_[subject], test, wait);
+          } else {
+            wait();
+            samples[i] = RunOnce(test);
+          }
+        });
+      }
+      for (std::thread& worker : workers) worker.join();
+      Sample mean;
+      for (const Sample& sample : samples) {
+        mean.ns += sample.ns / threads;
+        mean.hit = mean.hit && sample.hit;
+        mean.disturbed = mean.disturbed || sample.disturbed;
+      }
+      if (!mean.hit) continue;
+      // Two threads get in each other's way only while both of them run.
+      if (threads > 1 && mean.disturbed && ++disturbed < 5) continue;
+      return mean.ns;
+    }
+    Die("100 times another socket took the cookie");
+  }
+
+  const Settings& settings_;
+  const Programs& programs_;
+  Programs* const (&tables_)[kSubjects];  // null unless the sockets are in one
+  const Hooks (&hooks_)[kSubjects];
+};
+
+// A test run has one segment of TCP, which from its second run on is a retransmission:
+// an add less than new data takes, and none of the two stores. This build of the programs
+// takes it for new each time.
+std::unique_ptr<Programs> LoadOrDie(uint32_t max_sockets,
+                                    const std::vector<std::string>& uplinks) {
+  size_t size = 0;
+  const void* bytes = always_new_bpf__elf_bytes(&size);
   ProgramOptions options = DefaultOptions();
   options.uplinks = uplinks;
   options.max_sockets = max_sockets;
-  options.elf = elf;
+  options.elf = absl::string_view(static_cast<const char*>(bytes), size);
   std::string error;
   std::unique_ptr<Programs> programs = Programs::Load(options, &error);
   if (programs == nullptr) Die(error);
   return programs;
 }
 
-// The last one is that of all interfaces here.
-const std::vector<std::string> kOne = {"*"};
-const std::vector<std::string> kFour = {"sat0", "wwan*", "ppp*", "*"};
-
-Hooks HooksOf(const Programs& programs) {
-  return {programs.ProgramFd(Direction::kEgress),
-          programs.ProgramFd(Direction::kIngress)};
-}
-
-// The code of what is measured, and how many cycles are in a nanosecond.
-void DescribeSubjects(const Hooks (&hooks)[kSubjects], Results* results) {
-  nlohmann::json all = nlohmann::json::object();
+void Measure(const Settings& settings) {
   std::string error;
-  for (const int subject : {kTable, kOneUplink, kFloor, kHash, kEmpty}) {
-    for (const bool is_egress : {true, false}) {
-      const nlohmann::json code = DescribeCode(
-          is_egress ? hooks[subject].egress : hooks[subject].ingress, &error);
-      if (!code.is_null()) {
-        all[std::string(KeyOf(subject)) + (is_egress ? " tx" : " rx")] = code;
-      }
+  const std::vector<int> cpus = AllowedCpus();
+  if (cpus.empty()) Die("no CPU to run on");
+  if (!EnterOwnNetwork(&error)) Die(error);
+  // In the second meter all sockets share one entry of the table, which is taken.
+  // The last uplink is that of all interfaces here.
+  const uint32_t most = DefaultOptions().max_sockets;
+  const struct {
+    Subject subject;
+    std::unique_ptr<Programs> programs;
+  } meters[] = {
+      {kTable, LoadOrDie(most, {})},
+      {kStorage, LoadOrDie(1, {})},
+      {kOneUplink, LoadOrDie(most, {"*"})},
+      {kFourUplinks, LoadOrDie(most, {"sat0", "wwan*", "ppp*", "*"})}};
+  const std::unique_ptr<comparison_bpf, void (*)(comparison_bpf*)> comparison(
+      comparison_bpf__open_and_load(), comparison_bpf__destroy);
+  if (comparison == nullptr) DieWithErrno("load the programs to compare with");
+  const auto& others = comparison->progs;
+  Hooks hooks[kSubjects];
+  hooks[kEmpty] = {bpf_program__fd(others.bm_empty_tx),
+                   bpf_program__fd(others.bm_empty_rx)};
+  hooks[kHash] = {bpf_program__fd(others.bm_hash_tx),
+                  bpf_program__fd(others.bm_hash_rx)};
+  hooks[kFloor] = {bpf_program__fd(others.bm_floor_tx),
+                   bpf_program__fd(others.bm_floor_rx)};
+  Programs* tables[kSubjects] = {};
+  for (const auto& meter : meters) {
+    hooks[meter.subject] = {meter.programs->ProgramFd(Direction::kEgress),
+                            meter.programs->ProgramFd(Direction::kIngress)};
+    if (meter.subject != kStorage) {
+      tables[meter.subject] = meter.programs.get();
     }
   }
-  if (!error.empty()) results->Skip("", "code", error);
-  if (!all.empty()) results->Fact("code", all);
-  if (const double mhz = TimeStampMhz()) {
-    results->Fact("MHz of the time-stamp counter", mhz);
-  }
-}
-
-// A test run has one segment of TCP, which was sent before from its second run
-// on: a retransmission, which takes an add less than the data of a connection and
-// none of the two stores. This build takes it for new each time.
-void MeasureTestRuns(const Settings& settings, const std::vector<int>& cpus,
-                     const Hooks (&others)[kSubjects]) {
-  size_t size = 0;
-  const void* bytes = always_new_bpf__elf_bytes(&size);
-  const absl::string_view elf(static_cast<const char*>(bytes), size);
-  const auto table = LoadOrDie(DefaultOptions().max_sockets, elf);
-  const auto storage = LoadOrDie(1, elf);
-  const auto one = LoadOrDie(DefaultOptions().max_sockets, elf, kOne);
-  const auto four = LoadOrDie(DefaultOptions().max_sockets, elf, kFour);
-  Programs* tables[kSubjects] = {};
-  tables[kTable] = table.get();
-  tables[kOneUplink] = one.get();
-  tables[kFourUplinks] = four.get();
-  Hooks hooks[kSubjects];
-  std::copy(std::begin(others), std::end(others), hooks);
-  hooks[kTable] = HooksOf(*table);
-  hooks[kStorage] = HooksOf(*storage);
-  hooks[kOneUplink] = HooksOf(*one);
-  hooks[kFourUplinks] = HooksOf(*four);
-  DescribeSubjects(hooks, settings.results);
-  TestRuns test_runs(settings, *table, tables, hooks);
-  test_runs.Run("BPF_PROG_TEST_RUN, one CPU", {cpus.front()});
-  test_runs.RunLoopback(cpus.front());
+  const Programs& table = *meters[0].programs;
+  TestRuns test_runs(settings, table, tables, hooks);
+  test_runs.Run("test run, one CPU", {cpus[0]});
+  test_runs.RunLoopback(cpus[0]);
   if (cpus.size() > 1) {
-    test_runs.Run("BPF_PROG_TEST_RUN, two CPUs at once on one series",
-                  {cpus[0], cpus[1]});
+    test_runs.Run("test run, two CPUs", {cpus[0], cpus[1]});
   } else {
-    std::printf("\nonly one CPU: nothing about two\n");
     settings.results->Skip("test run, two CPUs", "", "only one CPU");
   }
   // Was measured what the columns say?
   nm_cell sum = {};
-  for (const auto& slot : table->ReadCounters()) {
+  for (const auto& slot : table.ReadCounters()) {
     sum.tx_retransmit_bytes += slot.second.tx_retransmit_bytes;
     if (slot.second.transport != NM_TRANSPORT_TCP) continue;
     sum.tx_payload_bytes += slot.second.tx_payload_bytes;
@@ -161,87 +325,13 @@ void MeasureTestRuns(const Settings& settings, const std::vector<int>& cpus,
       sum.rx_payload_bytes == 0) {
     Die("TCP's segments were not new");
   }
-}
-
-// What the machine itself takes, which limits what any program can do.
-void MeasureAtomicAdds(const Settings& settings, const std::vector<int>& cpus) {
-  std::vector<double> alone, both;
+  // What the machine itself takes, which limits what any program can do.
   for (int i = 0; i < 9; ++i) {
-    alone.push_back(AtomicAddNs({cpus[0]}));
     settings.results->Add("atomic add/one CPU", "machine", "ns", Better::kLess,
-                          alone.back());
+                          AtomicAddNs({cpus[0]}));
     if (cpus.size() == 1) continue;
-    both.push_back(AtomicAddNs({cpus[0], cpus[1]}));
     settings.results->Add("atomic add/two CPUs", "machine", "ns", Better::kLess,
-                          both.back());
-  }
-  std::printf(
-      "  (the machine itself: an atomic add takes %.1f ns, by both CPUs on one "
-      "word %.1f)\n",
-      Median(alone), Median(both));
-}
-
-void Measure(const Settings& settings, OwnCgroup* cgroup) {
-  std::string error;
-  const std::vector<int> cpus = AllowedCpus();
-  if (cpus.empty()) Die("no CPU to run on");
-  PrintConditions(settings, cpus);
-  if (!EnterOwnNetwork(&error)) Die(error);
-
-  // Two meters: in one every socket finds a free entry of the socket table, in
-  // the other one they all share one entry, which is taken.
-  const auto table = LoadOrDie(DefaultOptions().max_sockets);
-  const auto storage = LoadOrDie(1);
-  const auto one = LoadOrDie(DefaultOptions().max_sockets, "", kOne);
-  const auto four = LoadOrDie(DefaultOptions().max_sockets, "", kFour);
-  std::unique_ptr<comparison_bpf, void (*)(comparison_bpf*)> comparison(
-      comparison_bpf__open_and_load(), comparison_bpf__destroy);
-  if (comparison == nullptr) DieWithErrno("load the programs to compare with");
-  Hooks hooks[kSubjects];
-  hooks[kEmpty] = {bpf_program__fd(comparison->progs.bm_empty_tx),
-                   bpf_program__fd(comparison->progs.bm_empty_rx)};
-  hooks[kTable] = HooksOf(*table);
-  hooks[kStorage] = HooksOf(*storage);
-  hooks[kOneUplink] = HooksOf(*one);
-  hooks[kFourUplinks] = HooksOf(*four);
-  hooks[kHash] = {bpf_program__fd(comparison->progs.bm_hash_tx),
-                  bpf_program__fd(comparison->progs.bm_hash_rx)};
-  hooks[kFloor] = {bpf_program__fd(comparison->progs.bm_floor_tx),
-                   bpf_program__fd(comparison->progs.bm_floor_rx)};
-
-  MeasureTestRuns(settings, cpus, hooks);
-  MeasureAtomicAdds(settings, cpus);
-
-  if (!cgroup->Enter(&error)) Die(error);
-  Link link;
-  Programs* meters[kSubjects] = {};
-  meters[kTable] = table.get();
-  meters[kStorage] = storage.get();
-  meters[kOneUplink] = one.get();
-  meters[kFourUplinks] = four.get();
-  RealPackets real(settings, hooks, meters, &link, cgroup->fd());
-  // The socket that takes the only entry.
-  real.SwapPacketHooks(kStorage);
-  const UniqueFd hog = link.SocketHere(SOCK_DGRAM);
-  const sockaddr_in nobody = At(Link::kThere, 9);
-  if (sendto(hog.get(), "", 0, 0, reinterpret_cast<const sockaddr*>(&nobody),
-             sizeof(nobody)) != 0) {
-    DieWithErrno("take the only entry");
-  }
-  // Connected with the programs in place, as on a host that runs a meter.
-  real.SwapPacketHooks(kTable);
-  link.ConnectUdp(4000);
-  link.ConnectTcp(4001);
-  real.Run(cpus);
-
-  // Was measured what the lines say?
-  const nm_stats in_table = table->ReadStats();
-  const nm_stats in_storage = storage->ReadStats();
-  if (in_table.sockets_claimed < 4 || in_table.socket_collisions != 0) {
-    Die("the sockets were not in the socket table");
-  }
-  if (in_storage.sockets_claimed != 1 || in_storage.socket_collisions < 4) {
-    Die("the sockets were not in socket storage");
+                          AtomicAddNs({cpus[0], cpus[1]}));
   }
 }
 
@@ -251,17 +341,7 @@ void Measure(const Settings& settings, OwnCgroup* cgroup) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  Settings settings;
-  Benchmark benchmark("datapath", "ns per packet of the programs");
-  benchmark.Number("rounds", &settings.rounds, 1,
-                   "rounds of every measurement; of those with real packets, "
-                   "which are short, five times as many");
-  benchmark.Number("repeat", &settings.repeat, 20000,
-                   "runs of a packet in one BPF_PROG_TEST_RUN");
-  benchmark.Number("round-trips", &settings.round_trips, 50,
-                   "ping-pongs of one round with real packets");
-  return benchmark.Main(argc, argv, [&](Run* run) {
-    settings.results = run->results();
-    Measure(settings, run->cgroup());
+  return RunBenchmark("datapath", argc, argv, [](Run* run) {
+    Measure({run->Of(41, 1), run->Of(1000000, 20000), run->results()});
   });
 }

@@ -20,9 +20,8 @@
 #include <vector>
 
 #include "test/benchmark/harness.h"
-#include "test/benchmark/namespaces.h"
+#include "test/benchmark/network.h"
 #include "test/benchmark/observer.h"
-#include "test/benchmark/run_time.h"
 #include "test/program/programs.h"
 
 namespace netmeter {
@@ -30,8 +29,8 @@ namespace internal {
 namespace {
 
 struct Settings {
-  int rounds = 15;
-  int packets = 100000;
+  int rounds;
+  int packets;
 };
 
 constexpr int kBatch = 16;
@@ -240,10 +239,7 @@ void Measure(const Settings& settings, Run* run) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  Settings settings;
-  Benchmark benchmark("forwarding", "what forwarded packets cost a gateway");
-  benchmark.Number("rounds", &settings.rounds, 1,
-                   "rounds of every measurement");
-  benchmark.Number("packets", &settings.packets, 2000, "packets of one sample");
-  return benchmark.Main(argc, argv, [&](Run* run) { Measure(settings, run); });
+  return RunBenchmark("forwarding", argc, argv, [](Run* run) {
+    Measure({run->Of(15, 1), run->Of(100000, 2000)}, run);
+  });
 }

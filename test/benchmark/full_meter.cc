@@ -16,8 +16,7 @@ void OrDie(const std::string& error) {
 
 }  // namespace
 
-FullMeter::FullMeter(const std::string& directory, const std::string& domain)
-    : pin_dir_(directory) {
+FullMeter::FullMeter(const std::string& directory) : pin_dir_(directory) {
   OrDie(MountBpffs(pin_dir_));
   FakeMeter::Options options;
   options.cells_per_series =
@@ -36,7 +35,7 @@ FullMeter::FullMeter(const std::string& directory, const std::string& domain)
   }
   for (uint32_t i = 0; i < kFullMeterOwnSeries; ++i) {
     meter_->SetName(kFirst + kServices + i, NM_KIND_DESTINATION,
-                    "destination-" + std::to_string(i) + domain);
+                    "destination-" + std::to_string(i));
   }
   for (uint32_t i = 0; i < kFullMeterSeries; ++i) {
     for (uint32_t cpu = 0; cpu < options.cells_per_series; ++cpu) {
@@ -55,16 +54,6 @@ FullMeter::FullMeter(const std::string& directory, const std::string& domain)
   meter_->stats()->slots_allocated = meter_->stats()->heads = kFullMeterSeries;
   meter_->stats()->series_used = kFullMeterSeries;
   OrDie(meter_->Pin(pin_dir_));
-}
-
-void FullMeter::Sweep() {
-  for (uint32_t i = kFullMeterOwnSeries; i < kFullMeterSeries; ++i) {
-    for (uint32_t cell = 0; cell < meter_->info()->cells_per_series; ++cell) {
-      *meter_->cell(NM_SLOT_FIRST + i, cell) = {};
-    }
-  }
-  meter_->stats()->moves += 2;
-  meter_->stats()->series_used = kFullMeterOwnSeries;
 }
 
 FullMeter::~FullMeter() { umount2(pin_dir_.c_str(), MNT_DETACH); }

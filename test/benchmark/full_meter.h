@@ -23,18 +23,13 @@ constexpr char kFullMeterService[] = "subscriberdb";
 
 class FullMeter {
  public:
-  // `directory`: where it mounts, empty. `domain` ends the name of every destination.
-  // Dies where something fails.
-  explicit FullMeter(const std::string& directory,
-                     const std::string& domain = "");
+  // `directory`: where it mounts, empty. Dies if something fails.
+  explicit FullMeter(const std::string& directory);
   ~FullMeter();
   FullMeter(const FullMeter&) = delete;
   FullMeter& operator=(const FullMeter&) = delete;
 
   const std::string& pin_dir() const { return pin_dir_; }
-
-  // As a sweep for idle series leaves it: all slots are free but the first 16.
-  void Sweep();
 
  private:
   const std::string pin_dir_;

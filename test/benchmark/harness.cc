@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/benchmark/harness.h"
 
+#include <bpf/bpf.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -8,16 +9,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 namespace netmeter {
 namespace internal {
 namespace {
 
+constexpr unsigned kMostSeconds = 1800;
 std::string g_name = "benchmark";
 volatile pid_t g_child = 0;
 
@@ -87,80 +91,8 @@ void ForEachRound(int rounds, int subjects,
   }
 }
 
-Benchmark::Benchmark(std::string name, std::string about)
-    : name_(std::move(name)), about_(std::move(about)) {
-  Text("json", &json_, "where the results go; without: nowhere");
-  Number("time-limit", &time_limit_, 60, "seconds after which it gives up");
-}
-
-void Benchmark::Number(const std::string& name, int* value, int smoke,
-                       const std::string& help) {
-  options_.push_back({"--" + name, help, value, smoke, nullptr, false});
-}
-
-void Benchmark::Text(const std::string& name, std::string* value,
-                     const std::string& help) {
-  options_.push_back({"--" + name, help, nullptr, 0, value, false});
-}
-
-int Benchmark::Usage(bool error, const std::string& what) const {
-  if (error) {
-    std::fprintf(stderr, "%s: %s (--help tells)\n", name_.c_str(),
-                 what.c_str());
-    return 2;
-  }
-  std::printf("%s: %s\n\n", name_.c_str(), about_.c_str());
-  for (const Option& option : options_) {
-    const std::string left =
-        option.name + (option.number != nullptr ? " N" : " TEXT");
-    std::printf("  %-18s %s", left.c_str(), option.help.c_str());
-    if (option.number != nullptr) std::printf(" (%d)", *option.number);
-    std::printf("\n");
-  }
-  std::printf("  %-18s every measurement once and in short: it works\n",
-              "--smoke");
-  std::printf("\nNeeds root. Run it by test/benchmark.sh.\n");
-  return 0;
-}
-
-bool Benchmark::Parse(int argc, char** argv, int* status) {
-  bool smoke = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "--help" || argument == "-h") {
-      *status = Usage(false, "");
-      return false;
-    }
-    if (argument == "--smoke") {
-      smoke = true;
-      continue;
-    }
-    Option* found = nullptr;
-    for (Option& option : options_) {
-      if (option.name == argument) found = &option;
-    }
-    bool good = found != nullptr && i + 1 < argc;
-    if (good && found->number != nullptr) {
-      good = (*found->number = std::atoi(argv[++i])) >= 1;
-    } else if (good) {
-      *found->text = argv[++i];
-    }
-    if (!good) {
-      *status = Usage(true, "bad option " + argument);
-      return false;
-    }
-    found->given = true;
-  }
-  for (const Option& option : options_) {
-    if (smoke && !option.given && option.number != nullptr) {
-      *option.number = option.smoke;
-    }
-  }
-  return true;
-}
-
-int Benchmark::RunChild(OwnCgroup* cgroup, const std::string& directory,
-                        const std::function<void(Run*)>& measure) const {
+// Of the child, which `body` is.
+int RunChild(const std::function<void()>& body) {
   // What the child starts becomes ours when the child ends: it is waited for,
   // too, or else the cgroup could not be removed.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -174,10 +106,7 @@ int Benchmark::RunChild(OwnCgroup* cgroup, const std::string& directory,
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    Run run(name_, cgroup, directory);
-    measure(&run);
-    std::string error;
-    if (!json_.empty() && !run.results()->WriteTo(json_, &error)) Die(error);
+    body();
     std::fflush(stdout);
     _exit(0);
   }
@@ -186,7 +115,7 @@ int Benchmark::RunChild(OwnCgroup* cgroup, const std::string& directory,
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGALRM}) {
     signal(number, EndChild);
   }
-  alarm(static_cast<unsigned>(time_limit_));
+  alarm(kMostSeconds);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -197,25 +126,107 @@ int Benchmark::RunChild(OwnCgroup* cgroup, const std::string& directory,
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int Benchmark::Main(int argc, char** argv,
-                    const std::function<void(Run*)>& measure) {
-  g_name = name_;
-  int status = 0;
-  if (!Parse(argc, argv, &status)) return status;
-  std::string error;
-  const auto cgroup = OwnCgroup::Make("nm-bench-" + name_, &error);
-  if (cgroup == nullptr) {
-    std::fprintf(stderr, "%s: %s\n", name_.c_str(), error.c_str());
-    return 1;
+int RunBenchmark(const std::string& name, int argc, char** argv,
+                 const std::function<void(Run*)>& measure) {
+  g_name = name;
+  std::string json, word, error;
+  bool smoke = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--smoke") {
+      smoke = true;
+    } else if (argument == "--json" && i + 1 < argc) {
+      json = argv[++i];
+    } else if (argument[0] != '-') {
+      word = argument;
+    } else {
+      std::fprintf(stderr,
+                   "usage: test/benchmark.sh %s [--json FILE] [--smoke]\n",
+                   name.c_str());
+      return 2;
+    }
   }
+  const auto cgroup = OwnCgroup::Make("nm-bench-" + name, &error);
+  if (cgroup == nullptr) Die(error);
   char directory[] = "/tmp/nm-bench-XXXXXX";
-  if (mkdtemp(directory) == nullptr) {
-    std::perror("temporary folder");
-    return 1;
-  }
-  status = RunChild(cgroup.get(), directory, measure);
+  if (mkdtemp(directory) == nullptr) DieWithErrno("temporary folder");
+  const int status = RunChild([&] {
+    Run run(name, cgroup.get(), directory, smoke, word);
+    measure(&run);
+    if (!json.empty() && !run.results()->WriteTo(json, &error)) Die(error);
+  });
   rmdir(directory);
   return status;
+}
+
+void Results::Add(const std::string& test_case, const std::string& subject,
+                  const std::string& unit, Better better, double value) {
+  auto found =
+      std::find_if(series_.begin(), series_.end(), [&](const Series& series) {
+        return series.test_case == test_case && series.subject == subject &&
+               series.unit == unit;
+      });
+  if (found == series_.end()) {
+    series_.push_back({test_case, subject, unit, better, {}});
+    found = series_.end() - 1;
+  }
+  found->samples.push_back(value);
+}
+
+void Results::Fact(const std::string& name, nlohmann::json value) {
+  facts_[name] = std::move(value);
+}
+
+void Results::Skip(const std::string& test_case, const std::string& subject,
+                   const std::string& why) {
+  nlohmann::json skipped = {
+      {"case", test_case}, {"subject", subject}, {"why", why}};
+  for (const auto& known : skipped_) {
+    if (known == skipped) return;
+  }
+  skipped_.push_back(std::move(skipped));
+}
+
+bool Results::WriteTo(const std::string& path, std::string* error) const {
+  nlohmann::json all = {{"benchmark", benchmark_},
+                        {"facts", facts_},
+                        {"skipped", skipped_},
+                        {"series", nlohmann::json::array()}};
+  for (const Series& series : series_) {
+    all["series"].push_back(
+        {{"case", series.test_case},
+         {"subject", series.subject},
+         {"unit", series.unit},
+         {"better", series.better == Better::kLess ? "less" : "more"},
+         {"samples", series.samples}});
+  }
+  std::ofstream file(path, std::ios::trunc);
+  file << all.dump() << "\n";
+  file.close();
+  if (file.good()) return true;
+  *error = "write " + path;
+  return false;
+}
+
+UniqueFd EnableRunTime() {
+  return UniqueFd(
+      Check(bpf_enable_stats(BPF_STATS_RUN_TIME), "enable statistics"));
+}
+
+RunTime ReadRunTime(int program_fd) {
+  bpf_prog_info info = {};
+  uint32_t size = sizeof(info);
+  Check(bpf_obj_get_info_by_fd(program_fd, &info, &size), "program info");
+  RunTime time;
+  time.ns = info.run_time_ns;
+  time.runs = info.run_cnt;
+  return time;
+}
+
+double NsPerRun(const RunTime& before, const RunTime& after) {
+  if (after.runs == before.runs) Die("the program did not run");
+  return static_cast<double>(after.ns - before.ns) /
+         static_cast<double>(after.runs - before.runs);
 }
 
 }  // namespace internal

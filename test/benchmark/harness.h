@@ -8,10 +8,8 @@
 // SIGHUP and the time limit end the child.
 //
 //   int main(int argc, char** argv) {
-//     Benchmark benchmark("read", "what it measures");
-//     int rounds = 41;
-//     benchmark.Number("rounds", &rounds, 3, "rounds of every measurement");
-//     return benchmark.Main(argc, argv, [&](Run* run) { ... });
+//     return RunBenchmark("read", argc, argv,
+//                         [](Run* run) { Measure(run->Of(41, 3), run); });
 //   }
 //
 // Threads: one.
@@ -22,13 +20,15 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "test/benchmark/results.h"
+#include "lib/base/unique_fd.h"
 #include "test/program/sandbox.h"
 
 namespace netmeter {
@@ -48,11 +48,53 @@ double CpuNsOf(pid_t pid);
 void ForEachRound(int rounds, int subjects,
                   const std::function<void(int)>& measure);
 
+// What a benchmark measured, as JSON: every sample, and no judgement. Samples of one
+// case and unit are pairs: the n-th of each subject was taken in the n-th round.
+// summary.py describes the file.
+enum class Better { kLess, kMore };
+
+class Results {
+ public:
+  explicit Results(std::string benchmark) : benchmark_(std::move(benchmark)) {}
+
+  // One sample of one subject.
+  void Add(const std::string& test_case, const std::string& subject,
+           const std::string& unit, Better better, double value);
+  // What is counted or computed once: no sample has it.
+  void Fact(const std::string& name, nlohmann::json value);
+  // What this machine cannot measure, and why. Nothing is left out silently.
+  void Skip(const std::string& test_case, const std::string& subject,
+            const std::string& why);
+
+  bool WriteTo(const std::string& path, std::string* error) const;
+
+ private:
+  struct Series {
+    std::string test_case, subject, unit;
+    Better better;
+    std::vector<double> samples;
+  };
+
+  const std::string benchmark_;
+  std::vector<Series> series_;
+  nlohmann::json facts_ = nlohmann::json::object();
+  nlohmann::json skipped_ = nlohmann::json::array();
+};
+
 // What the measuring function gets.
 class Run {
  public:
-  Run(const std::string& name, OwnCgroup* cgroup, std::string directory)
-      : results_(name), cgroup_(cgroup), directory_(std::move(directory)) {}
+  Run(const std::string& name, OwnCgroup* cgroup, std::string directory,
+      bool smoke, std::string word)
+      : results_(name),
+        cgroup_(cgroup),
+        directory_(std::move(directory)),
+        smoke_(smoke),
+        word_(std::move(word)) {}
+  // An argument that is no option: which of several measurements.
+  const std::string& word() const { return word_; }
+  // The second number with --smoke.
+  int Of(int full, int smoke) const { return smoke_ ? smoke : full; }
   Results* results() { return &results_; }
   OwnCgroup* cgroup() { return cgroup_; }
   // For a process that has not left the mounts in which the cgroup was opened.
@@ -67,43 +109,23 @@ class Run {
   Results results_;
   OwnCgroup* const cgroup_;
   const std::string directory_;
+  const bool smoke_;
+  const std::string word_;
 };
 
-class Benchmark {
- public:
-  // `about` is a sentence for --help.
-  Benchmark(std::string name, std::string about);
+// Runs `measure` in the child and writes what it measured. Options: --json FILE, where
+// the results go, and --smoke, everything once and in short. The exit status.
+int RunBenchmark(const std::string& name, int argc, char** argv,
+                 const std::function<void(Run*)>& measure);
 
-  // Options: --NAME N, at least 1; --NAME TEXT. `smoke` is the value under
-  // --smoke unless the option is given, too.
-  void Number(const std::string& name, int* value, int smoke,
-              const std::string& help);
-  void Text(const std::string& name, std::string* value,
-            const std::string& help);
-
-  // Reads the options, runs `measure` in the child and writes the results. The
-  // exit status.
-  int Main(int argc, char** argv, const std::function<void(Run*)>& measure);
-
- private:
-  struct Option {
-    std::string name, help;
-    int* number;
-    int smoke;
-    std::string* text;
-    bool given;
-  };
-
-  bool Parse(int argc, char** argv, int* status);
-  int Usage(bool error, const std::string& what) const;
-  int RunChild(OwnCgroup* cgroup, const std::string& directory,
-               const std::function<void(Run*)>& measure) const;
-
-  const std::string name_, about_;
-  std::vector<Option> options_;
-  std::string json_;
-  int time_limit_ = 1800;
+// The kernel's own clock around each run of a program, which is on while the descriptor
+// of EnableRunTime() is open. It costs every program of the host some 20 ns a run.
+struct RunTime {
+  uint64_t ns = 0, runs = 0;
 };
+UniqueFd EnableRunTime();
+RunTime ReadRunTime(int program_fd);
+double NsPerRun(const RunTime& before, const RunTime& after);
 
 }  // namespace internal
 }  // namespace netmeter

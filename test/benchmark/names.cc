@@ -19,9 +19,7 @@
 #include "bpf/first_bytes_testing.h"
 #include "bpf/internal.h"
 #include "test/benchmark/harness.h"
-#include "test/benchmark/namespaces.h"
 #include "test/benchmark/network.h"
-#include "test/benchmark/run_time.h"
 #include "test/program/programs.h"
 
 namespace netmeter {
@@ -166,9 +164,6 @@ void Measure(int rounds, Run* run) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  int rounds = 41;
-  Benchmark benchmark("names",
-                      "what it costs to read a name from crafted first bytes");
-  benchmark.Number("rounds", &rounds, 1, "rounds of every measurement");
-  return benchmark.Main(argc, argv, [&](Run* run) { Measure(rounds, run); });
+  return RunBenchmark("names", argc, argv,
+                      [](Run* run) { Measure(run->Of(41, 1), run); });
 }

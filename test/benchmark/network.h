@@ -16,6 +16,7 @@
 #ifndef NETMETER_TEST_BENCHMARK_NETWORK_H_
 #define NETMETER_TEST_BENCHMARK_NETWORK_H_
 
+#include <netinet/in.h>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -25,6 +26,24 @@
 
 namespace netmeter {
 namespace internal {
+
+// Network namespaces and sockets in them. Whatever fails ends the process with a
+// message. A namespace is entered by the calling thread alone.
+// Runs a command line.
+void Shell(const std::string& command);
+
+UniqueFd ThisNetwork();
+UniqueFd NewNetwork();
+void EnterNetwork(const UniqueFd& network);
+// A name for it that other programs understand, while this process lives.
+std::string PathOf(const UniqueFd& network);
+
+// An address of IPv4.
+sockaddr_in At(const std::string& address, uint16_t port);
+
+void Bind(const UniqueFd& fd, const sockaddr_in& address);
+void Connect(const UniqueFd& fd, const sockaddr_in& address);
+void SetOn(const UniqueFd& fd, int level, int option);
 
 struct Place {
   std::string name;

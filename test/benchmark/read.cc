@@ -45,8 +45,8 @@ namespace internal {
 namespace {
 
 struct Settings {
-  int rounds = 101;
-  int reads = 200;
+  int rounds;
+  int reads;
 };
 
 using netmeter_benchmark::Reader;
@@ -145,23 +145,8 @@ void Add(const std::string& name, const Reader& reader, int reads,
                (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / reads);
 }
 
-// Names that a string has to allocate memory for, as those of hosts often are. In
-// a meter of its own, after the others.
-void MeasureLongNames(const Settings& settings, Run* run) {
-  const FullMeter full(run->directory(), ".services.example.com");
-  const std::unique_ptr<Meter> meter = OpenOrDie(full);
-  constexpr char kCase[] = "all series, long names";
-  const Reader reader = ReadAll(*meter);
-  if (reader(10) != kFullMeterSeries) Die("a read of long names");
-  Results* results = run->results();
-  results->Fact(std::string(kCase) + ": allocations", CountAllocations(reader));
-  for (int round = 0; round < settings.rounds; ++round) {
-    Add(kCase, reader, settings.reads, results);
-  }
-}
-
 void Measure(const Settings& settings, Run* run) {
-  FullMeter full(run->directory());
+  const FullMeter full(run->directory());
   const std::unique_ptr<Meter> opened = OpenOrDie(full);
   const Meter& meter = *opened;
   const netmeter_benchmark::InstalledReaders installed =
@@ -203,13 +188,6 @@ void Measure(const Settings& settings, Run* run) {
       Add(one.name, one.reader, settings.reads, results);
     }
   }
-  // The slots that are free then are not looked at again and again.
-  full.Sweep();
-  const Reader own = ReadOwn(meter);
-  if (own(10) != kFullMeterOwnSeries) Die("a read after a sweep");
-  for (int round = 0; round < settings.rounds; ++round) {
-    Add("own series, after a sweep", own, settings.reads, results);
-  }
 }
 
 }  // namespace
@@ -218,13 +196,7 @@ void Measure(const Settings& settings, Run* run) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  Settings settings;
-  Benchmark benchmark("read", "ns of a read by the library");
-  benchmark.Number("rounds", &settings.rounds, 3,
-                   "rounds of every measurement");
-  benchmark.Number("reads", &settings.reads, 10, "reads of one sample");
-  return benchmark.Main(argc, argv, [&](Run* run) {
-    Measure(settings, run);
-    MeasureLongNames(settings, run);
+  return RunBenchmark("read", argc, argv, [](Run* run) {
+    Measure({run->Of(101, 3), run->Of(200, 10)}, run);
   });
 }

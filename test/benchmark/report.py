@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes docs/performance.md and its chart from files of benchmark.py, and writes
-the claim of README.md.
+"""Makes docs/performance.md from files of benchmark.py, and writes the claim of
+README.md.
 
   test/benchmark.sh report FILE... [--out DIR]
 
-The tables and the chart are of the first file; the verdicts are of all of them,
+The tables are of the first file; the verdicts are of all of them,
 so that one sees whether they agree. Nothing in the page is written by hand. A
 smoke run makes no page in docs/: its figures mean nothing.
 """
@@ -47,7 +47,7 @@ SECTIONS = {
         " is noise, and shows its size. Over loopback netmeter counts proxy ports only, so the cost there is "
         "that of the test for them. \"netmeter, followed\" is a meter with \"netmeter flows --follow --json\","
         " whose CPU time is included.",
-        ["bytes/s", "trips/s", "packets/s", "CPU ns per operation"],
+        ["trips/s", "packets/s", "CPU ns per operation"],
     ),
     "churn": (
         "Short connections",
@@ -70,9 +70,7 @@ SECTIONS = {
     "scrape": ("A scrape", "How long a client waits, and the CPU time of netmeter-exporter.", ["ms", "CPU ms"]),
     "load": (
         "Loading",
-        "netmeter-loader: cold, if no meter is loaded, and warm, if one is. Verified instructions are those "
-        "that the verifier walks with the default configuration; [the kernel "
-        "part](../bpf/README.md#what-the-verifier-walks) has the worst one, with rules and all kinds of ports.",
+        "netmeter-loader: cold, if no meter is loaded, and warm, if one is.",
         ["ms", "CPU ms", "KiB"],
     ),
     "sockdiag": (
@@ -211,50 +209,6 @@ def target_lines(files, only_run=False):
         rows.append([verdicts[0]["what"], verdicts[0]["limit"], figures[0] or "-", verdict_of_runs(verdicts)])
         rows += [["", "", figure, ""] for figure in figures[1:]]
     return ["## Targets", "", *table(["what", "at most", "figure", "verdict"], rows)]
-
-
-# The subjects of the profile: as the results have them, and as the page does.
-PROFILED = (("socket table", "netmeter"), ("floor", "floor"), ("shared hash", "shared hash"))
-
-
-def profile_table(results):
-    """A row per column of the datapath: the limit, and what each subject takes of time, cycles and code."""
-    mhz = results.fact("datapath", "MHz of the time-stamp counter")
-    code = results.fact("datapath", "code")
-
-    def time_text(ns):
-        return "%.1f ns, %.0f cycles" % (ns, ns * mhz / 1000)
-
-    rows = []
-    for column in targets.COLUMNS:
-        row = [column, time_text(targets.limit_of(results, column))]
-        for subject, _ in PROFILED:
-            ns = Spread(targets.datapath(results, "test run, one CPU", column, subject)).median
-            program = code["%s %s" % (subject, column.split()[1])]
-            row.append("%s, %d JITed" % (time_text(ns), program["JITed instructions, first function"]))
-        rows.append(row)
-    return table(["one CPU", "limit", *(name for _, name in PROFILED)], rows)
-
-
-def profile_lines(results):
-    """Where a packet's time goes, in figures that explain a target that is missed."""
-    lines = ["## Profile of a packet", ""]
-    try:
-        made = profile_table(results)
-    except summary.Missing as missing:
-        return [*lines, "Not run: %s." % missing]
-    return [
-        *lines,
-        "Time over an empty program, as in the first target, whose limit is that of the table; the same time "
-        "in cycles; and the JITed instructions of the program's first function, all branches included: the "
-        "fast path stays within it. Kernel calls, such as a lookup in a hash, are in the time and not in the "
-        "instructions. If the floor is above the limit or close to it, checks and guards cannot fit in the "
-        "limit. Cycles are those of the time-stamp counter (%.0f MHz), whose clock is constant, and are "
-        "computed from the time: a virtual machine without performance counters cannot count those of the "
-        "core, which may run faster or slower." % results.fact("datapath", "MHz of the time-stamp counter"),
-        "",
-        *made,
-    ]
 
 
 def conditions(data):
@@ -411,8 +365,6 @@ def page(files):
         "",
         verdicts(files),
         "",
-        "![What counting costs](performance.svg)",
-        "",
         "`tx` is sent, `rx` received. `netmeter` is the meter; `socket table` is its fast path, which finds "
         "the series of a packet in a table by the socket's cookie. `one uplink` and `four uplinks` have "
         "uplinks in the configuration. `socket storage` is the path of sockets without room in the table, and "
@@ -420,8 +372,6 @@ def page(files):
         "sockets. A loss below zero is noise.",
         "",
         *target_lines(files),
-        "",
-        *profile_lines(results),
     ]
     failed = dict.fromkeys(name for data in files for name in data.get("failed", ()))
     if failed:
@@ -432,79 +382,6 @@ def page(files):
         if name in results.data["benchmarks"]:
             lines += ["", *table_lines(results, name)]
     return "\n".join(lines) + "\n"
-
-
-# --- The chart -----------------------------------------------------------------
-
-
-def against_bars(results, name, case, unit, scale=1.0):
-    """(subject, median, low, high) of what has a pair to be compared with."""
-    bars = []
-    for subject in results.subjects(name, case, unit):
-        against = results.series(name, case, subject, unit).get("against")
-        if against:
-            bars.append((subject, *(scale * against[key] for key in ("median", "low", "high"))))
-    return bars
-
-
-def panels(results):
-    """(title, bars) of what was measured."""
-    wanted = (
-        ("structures", "one CPU/1 flow", "ns", 1, "One flow: ns per packet, one CPU"),
-        ("structures", "one CPU/10000 flows", "ns", 1, "10,000 flows: ns per packet, one CPU"),
-        ("datapath", "test run, one CPU/TCP tx", "ns", 1, "All counters, TCP sent: ns per packet"),
-        ("throughput", "veth/tcp_rr", "trips/s", 100, "Requests over veth: % lost"),
-        ("throughput", "veth/udp_40", "packets/s", 100, "Small UDP, 40 flows over veth: % lost"),
-        ("churn", "veth/churn", "connections/s", 100, "Short connections over veth: % lost"),
-    )
-    for name, case, unit, scale, title in wanted:
-        bars = against_bars(results, name, case, unit, scale)
-        if bars:
-            yield title, bars
-
-
-def is_ours(subject):
-    return subject.startswith(("netmeter", "socket "))
-
-
-def draw(data, stem):
-    """stem.svg. Needs matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "netmeter"  # the same file each time
-    from matplotlib import pyplot
-
-    found = list(panels(summary.Results(data)))
-    if not found:
-        sys.exit("report: nothing to draw")
-    rows = (len(found) + 1) // 2
-    figure, axes = pyplot.subplots(rows, 2, figsize=(13, 4 * rows), squeeze=False)
-    for axis in axes.flat[len(found):]:
-        axis.axis("off")
-    for axis, (title, bars) in zip(axes.flat, found):
-        names, values, lows, highs = zip(*reversed(bars))
-        errors = [[max(0, v - low) for v, low in zip(values, lows)], [max(0, h - v) for v, h in zip(values, highs)]]
-        colors = ["#1b6ca8" if is_ours(name) else "#b0b0b0" for name in names]
-        axis.barh(names, values, xerr=errors, color=colors, ecolor="#404040", capsize=2)
-        # One that is far beyond the others must not hide them.
-        limit = 4 * sorted(values)[len(values) // 2]
-        if max(values) > limit > 0:
-            axis.set_xlim(right=limit)
-            for place, value in enumerate(values):
-                if value > limit:
-                    axis.text(limit, place, number(value) + " ", ha="right", va="center", fontsize=8)
-        axis.set_title(title, fontsize=10)
-        axis.tick_params(labelsize=8)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
-    note = "Medians and quartiles of pairs. " + conditions(data)
-    if data["smoke"]:
-        note = "SMOKE RUN: THE FIGURES MEAN NOTHING. " + note
-    figure.text(0.01, 0.005, textwrap.fill(note, 210), fontsize=7)
-    figure.tight_layout(rect=(0, 0.02, 1, 1))
-    figure.savefig(stem + ".svg", metadata={"Date": None})
-    pyplot.close(figure)
 
 
 def main():
@@ -519,10 +396,6 @@ def main():
     docs = os.path.realpath(options.out) == os.path.realpath(os.path.join(ROOT, "docs"))
     if docs and any(data["smoke"] for data in files):
         sys.exit("report: a smoke run makes no page in docs/ (--out DIR shows what it would look like)")
-    try:
-        draw(files[0], os.path.join(options.out, "performance"))
-    except ImportError as error:
-        sys.exit("report: no matplotlib (%s): apt-get install python3-matplotlib" % error)
     text = page(files)
     if any(data["smoke"] for data in files):
         text = text.replace("# Performance\n", "# Performance: A SMOKE RUN, THE FIGURES MEAN NOTHING\n", 1)

@@ -93,8 +93,6 @@ void Measure(int rounds, Run* run) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  int rounds = 41;
-  Benchmark benchmark("scrape", "ms of a scrape of netmeter-exporter");
-  benchmark.Number("rounds", &rounds, 3, "rounds of every measurement");
-  return benchmark.Main(argc, argv, [&](Run* run) { Measure(rounds, run); });
+  return RunBenchmark("scrape", argc, argv,
+                      [](Run* run) { Measure(run->Of(41, 3), run); });
 }

@@ -20,17 +20,17 @@
 #include <vector>
 
 #include "test/benchmark/harness.h"
-#include "test/benchmark/namespaces.h"
+#include "test/benchmark/network.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
+constexpr char kLoader[] = "lib/loader/netmeter-loader";
+constexpr char kNetmeter[] = "lib/tools/netmeter";
+
 struct Settings {
-  int sockets = 100000;
-  int rounds = 5;
-  std::string loader = "lib/loader/netmeter-loader";
-  std::string netmeter = "lib/tools/netmeter";
+  int sockets, rounds;
 };
 
 constexpr int kMostPerProcess = 20000;  // connections; two descriptors each
@@ -90,9 +90,8 @@ void StartProcesses(int sockets) {
   }
 }
 
-void Load(const Settings& settings, const std::string& cgroup,
-          const std::string& pin_dir) {
-  Shell(settings.loader + " load --quiet --group '' --cgroup " + cgroup +
+void Load(const std::string& cgroup, const std::string& pin_dir) {
+  Shell(std::string(kLoader) + " load --quiet --group '' --cgroup " + cgroup +
         " --pin-dir " + pin_dir);
 }
 
@@ -136,13 +135,13 @@ void Measure(const Settings& settings, Run* run) {
   run->MountDirectory();
   const UniqueFd network = NewNetwork();
   Shell("ip link set lo up");
-  Load(settings, cgroup, pin_dir);
+  Load(cgroup, pin_dir);
   std::string error;
   if (!run->cgroup()->Enter(&error)) Die(error);
   StartProcesses(settings.sockets);
   if (!run->cgroup()->Leave()) Die("cannot leave the cgroup");
-  const std::vector<std::string> ours = {settings.netmeter, "sockets",
-                                         "--pin-dir", pin_dir};
+  const std::vector<std::string> ours = {kNetmeter, "sockets", "--pin-dir",
+                                         pin_dir};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), ours.begin(), ours.end());
     return more;
@@ -158,7 +157,7 @@ void Measure(const Settings& settings, Run* run) {
                  MeasureOnce(subjects[static_cast<size_t>(subject)],
                              settings.sockets, run->results());
                });
-  Shell(settings.loader + " unload --quiet --pin-dir " + pin_dir);
+  Shell(std::string(kLoader) + " unload --quiet --pin-dir " + pin_dir);
 }
 
 }  // namespace
@@ -167,11 +166,7 @@ void Measure(const Settings& settings, Run* run) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  Settings settings;
-  Benchmark benchmark("sockdiag", "us to list a socket, beside ss");
-  benchmark.Number("sockets", &settings.sockets, 1000, "sockets of TCP");
-  benchmark.Number("rounds", &settings.rounds, 2, "runs of each");
-  benchmark.Text("loader", &settings.loader, "netmeter-loader");
-  benchmark.Text("netmeter", &settings.netmeter, "netmeter");
-  return benchmark.Main(argc, argv, [&](Run* run) { Measure(settings, run); });
+  return RunBenchmark("sockdiag", argc, argv, [](Run* run) {
+    Measure({run->Of(100000, 1000), run->Of(5, 2)}, run);
+  });
 }

@@ -32,9 +32,7 @@
 
 #include "comparison.skel.h"
 #include "test/benchmark/harness.h"
-#include "test/benchmark/namespaces.h"
 #include "test/benchmark/network.h"
-#include "test/benchmark/run_time.h"
 #include "test/program/programs.h"
 
 namespace netmeter {
@@ -42,8 +40,8 @@ namespace internal {
 namespace {
 
 struct Settings {
-  int most = 1000000;
-  int rounds = 5, passes = 5;
+  int most;
+  int rounds, passes;
 };
 
 constexpr int kMostPerProcess = 50000;
@@ -383,13 +381,7 @@ void Measure(const Settings& settings, Run* run) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  Settings settings;
-  Benchmark benchmark("sockets",
-                      "memory and cost of many sockets, all open and active");
-  benchmark.Number("most", &settings.most, 2000, "sockets, at most 1000000");
-  benchmark.Number("rounds", &settings.rounds, 1,
-                   "rounds of every measurement");
-  benchmark.Number("passes", &settings.passes, 1,
-                   "times that all but the most sockets are measured");
-  return benchmark.Main(argc, argv, [&](Run* run) { Measure(settings, run); });
+  return RunBenchmark("sockets", argc, argv, [](Run* run) {
+    Measure({run->Of(1000000, 2000), run->Of(5, 1), run->Of(5, 1)}, run);
+  });
 }

@@ -32,8 +32,8 @@ namespace internal {
 namespace {
 
 struct Settings {
-  int rounds = 21;
-  int repeat = 500000;
+  int rounds;
+  int repeat;
 };
 
 constexpr uint32_t kManyFlows = 10000;
@@ -330,13 +330,7 @@ void Measure(const Settings& settings, Run* run) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  Settings settings;
-  Benchmark benchmark("structures",
-                      "ns to count a packet's bytes for its flow, by data "
-                      "structure");
-  benchmark.Number("rounds", &settings.rounds, 1,
-                   "rounds of every measurement");
-  benchmark.Number("repeat", &settings.repeat, 20000,
-                   "runs of a packet in one sample");
-  return benchmark.Main(argc, argv, [&](Run* run) { Measure(settings, run); });
+  return RunBenchmark("structures", argc, argv, [](Run* run) {
+    Measure({run->Of(21, 1), run->Of(500000, 20000)}, run);
+  });
 }

@@ -13,7 +13,6 @@ from summary import Missing, Spread
 
 COLUMNS = ("UDP tx", "UDP rx", "TCP tx", "TCP rx")
 PLACES = ("loopback", "veth")
-STREAMS = ("tcp_stream_1", "tcp_stream_8")
 SMALL = {"tcp_rr": "trips/s", "udp_1": "packets/s", "udp_40": "packets/s"}
 OTHERS = ("shared hash", "kernsnoopd", "systemd", "Skydive", "netobserv", "tcpdump", "nethogs")
 
@@ -78,39 +77,23 @@ def two_cpus(results):
         yield below(column, both, 1.2 * one, "%.1f ns", measured_limit=True)
 
 
-def round_trips(results):
-    for column in ("UDP", "TCP"):
-        ours, other = (datapath(results, "round trip", column, s) for s in ("socket table", "shared hash"))
-        figure = "%.1f ns, the hash %.1f ns" % (Spread(ours).median, Spread(other).median)
-        yield Part(column, figure, [a - b for a, b in zip(ours, other)])
-
-
-def losses(results, workload, unit, benchmark="throughput"):
+def losses(results, workload, unit):
     """For each place: (case, loss by netmeter, loss by empty programs)."""
     for place in PLACES:
         case = "%s/%s" % (place, workload)
-        yield case, *(results.against(benchmark, case, s, unit) for s in ("netmeter", "empty"))
+        yield case, *(results.against("throughput", case, s, unit) for s in ("netmeter", "empty"))
 
 
 def percent(samples):
     return "%.1f %%" % (100 * Spread(samples).median)
 
 
-def stream_loss(results):
-    for workload in STREAMS:
-        for case, ours, _ in losses(results, workload, "bytes/s"):
-            yield below(case, Spread([100 * loss for loss in ours]), 1, "%.1f %%")
-
-
-def against_empty(units):
-    def parts(results):
-        for workload, unit in units.items():
-            for case, ours, empty in losses(results, workload, unit):
-                # A gain is noise: then the same is allowed, and no less.
-                distance = [a - max(1.2 * b, b) for a, b in zip(ours, empty)]
-                yield Part(case, "%s, empty %s" % (percent(ours), percent(empty)), distance)
-
-    return parts
+def against_empty(results):
+    for workload, unit in SMALL.items():
+        for case, ours, empty in losses(results, workload, unit):
+            # A gain is noise: then the same is allowed, and no less.
+            distance = [a - max(1.2 * b, b) for a, b in zip(ours, empty)]
+            yield Part(case, "%s, empty %s" % (percent(ours), percent(empty)), distance)
 
 
 def below_others(results):
@@ -182,10 +165,7 @@ TARGETS = (
     ("datapath, one CPU, against the shared hash", "half of it", share_of_hash("test run, one CPU", 0.5)),
     ("two CPUs, one hot series", "the figure of one CPU + 20 %", two_cpus),
     ("two CPUs, against the shared hash", "a sixth of it", share_of_hash("test run, two CPUs", 1 / 6)),
-    ("round trip with real packets", "below the shared hash", round_trips),
-    ("TCP stream", "1 % lost", stream_loss),
-    ("TCP stream, against empty programs", "1.2 times their loss", against_empty(dict.fromkeys(STREAMS, "bytes/s"))),
-    ("requests and small UDP, against empty programs", "1.2 times their loss", against_empty(SMALL)),
+    ("requests and small UDP, against empty programs", "1.2 times their loss", against_empty),
     ("requests and small UDP, against others", "below the loss of each", below_others),
     ("forwarded packets", "0 runs", counted("forwarding", ": runs for forwarded packets", 0)),
     ("read, 16 series of a service", "1 µs", measured("read", "own series", "netmeter", "ns", 1000, "%.0f")),

@@ -21,9 +21,7 @@ namespace internal {
 namespace {
 
 struct Settings {
-  int rounds = 9;
-  int milliseconds = 300;
-  std::string workloads = "throughput";
+  int rounds, milliseconds;
 };
 
 class Phases {
@@ -89,8 +87,6 @@ std::vector<std::unique_ptr<Workload>> MakeWorkloads(const std::string& which) {
     all.push_back(MakeChurn());
     return all;
   }
-  all.push_back(MakeTcpStream(1));
-  all.push_back(MakeTcpStream(8));
   all.push_back(MakeTcpRequests());
   all.push_back(MakeSmallUdp(1));
   all.push_back(MakeSmallUdp(40));
@@ -102,7 +98,7 @@ void Measure(const Settings& settings, Run* run) {
   if (!EnterOwnNetwork(&error)) Die(error);
   run->results()->Fact("ms per phase", settings.milliseconds);
   Phases phases(settings, run);
-  for (const auto& workload : MakeWorkloads(settings.workloads)) {
+  for (const auto& workload : MakeWorkloads(run->word())) {
     phases.Measure(phases.network().loopback(), workload.get());
     phases.Measure(phases.network().veth(), workload.get());
   }
@@ -114,14 +110,7 @@ void Measure(const Settings& settings, Run* run) {
 
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
-  Settings settings;
-  Benchmark benchmark("throughput",
-                      "operations a second and CPU time of traffic that "
-                      "somebody counts");
-  benchmark.Number("rounds", &settings.rounds, 1,
-                   "rounds of every measurement");
-  benchmark.Number("milliseconds", &settings.milliseconds, 20,
-                   "time of one phase");
-  benchmark.Text("workloads", &settings.workloads, "throughput or churn");
-  return benchmark.Main(argc, argv, [&](Run* run) { Measure(settings, run); });
+  return RunBenchmark("throughput", argc, argv, [](Run* run) {
+    Measure({run->Of(9, 1), run->Of(300, 20)}, run);
+  });
 }

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/benchmark/workload.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <atomic>
-#include <cerrno>
 #include <thread>
 #include <utility>
 
@@ -18,7 +15,6 @@ namespace {
 
 constexpr uint16_t kPort = 4000;
 constexpr size_t kMessage = 64;
-constexpr size_t kChunk = 64 * 1024;
 
 // The clock is looked at once in so many operations.
 constexpr int kBatch = 16;
@@ -36,78 +32,6 @@ void ReceiveMessage(const UniqueFd& fd) {
     DieWithErrno("receive");
   }
 }
-
-class TcpStream : public Workload {
- public:
-  explicit TcpStream(int connections)
-      : Workload("tcp_stream_" + std::to_string(connections), "bytes/s"),
-        connections_(connections) {}
-
-  void Open(Network* network, const Place& place) override {
-    const UniqueFd listener = network->Listen(place, kPort);
-    epoll_ = UniqueFd(Check(epoll_create1(EPOLL_CLOEXEC), "epoll"));
-    for (int i = 0; i < connections_; ++i) {
-      senders_.push_back(network->Connect(place, SOCK_STREAM, kPort));
-      receivers_.push_back(Accept(listener));
-      epoll_event event = {};
-      event.events = EPOLLIN;
-      event.data.fd = receivers_.back().get();
-      Check(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, event.data.fd, &event),
-            "epoll");
-    }
-  }
-  void Close() override {
-    senders_.clear();
-    receivers_.clear();
-    epoll_ = UniqueFd();
-  }
-
-  double Run(double seconds) override {
-    std::atomic<bool> stop{false};
-    std::atomic<uint64_t> received{0};
-    const std::vector<int> cpus = AllowedCpus();
-    std::thread reader([&] {
-      PinToCpu(cpus.back());
-      std::vector<char> buffer(4 * kChunk);
-      while (true) {
-        epoll_event events[16];
-        const int ready = epoll_wait(epoll_.get(), events, 16, 50);
-        // Nothing for a while, and nobody writes: all of it is here.
-        if (ready <= 0 && stop.load()) return;
-        for (int i = 0; i < ready; ++i) {
-          const ssize_t got = recv(events[i].data.fd, buffer.data(),
-                                   buffer.size(), MSG_DONTWAIT);
-          if (got > 0) received.fetch_add(static_cast<uint64_t>(got));
-        }
-      }
-    });
-    double result = 0;
-    std::thread writer([&] {
-      PinToCpu(cpus.front());
-      const std::vector<char> buffer(kChunk);
-      const double start = NowNs();
-      double now = start;
-      while (now - start < seconds * 1e9) {
-        for (const UniqueFd& fd : senders_) {
-          if (send(fd.get(), buffer.data(), kChunk, MSG_NOSIGNAL) < 0) {
-            DieWithErrno("send");
-          }
-        }
-        now = NowNs();
-      }
-      result = static_cast<double>(received.load()) / (now - start) * 1e9;
-    });
-    writer.join();
-    stop = true;
-    reader.join();
-    return result;
-  }
-
- private:
-  const int connections_;
-  std::vector<UniqueFd> senders_, receivers_;
-  UniqueFd epoll_;
-};
 
 // What is done in batches by one thread.
 class Batches : public Workload {
@@ -239,9 +163,6 @@ class Churn : public Batches {
 
 }  // namespace
 
-std::unique_ptr<Workload> MakeTcpStream(int connections) {
-  return std::make_unique<TcpStream>(connections);
-}
 std::unique_ptr<Workload> MakeTcpRequests() {
   return std::make_unique<TcpRequests>();
 }

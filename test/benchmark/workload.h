@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The traffic of the throughput and churn benchmarks.
 //
-//   tcp_stream_N  N connections, full; a thread writes, a thread reads; bytes
 //   tcp_rr        64 bytes there and back on one connection; trips
 //   udp_N         64 bytes there, N flows in turn, 16 packets at a time; packets
 //   churn         connect, 64 bytes there and back, close; connections
 //
-// All but the streams are one thread that plays both parts: no time goes into
-// waking somebody up, and none of the packets is ever dropped.
+// One thread plays both parts: no time goes into waking somebody up, and none of the
+// packets is ever dropped.
 
 #ifndef NETMETER_TEST_BENCHMARK_WORKLOAD_H_
 #define NETMETER_TEST_BENCHMARK_WORKLOAD_H_
@@ -27,7 +26,7 @@ class Workload {
   // Sockets are made anew for each phase, with what is measured in place.
   virtual void Open(Network* network, const Place& place) = 0;
   virtual void Close() = 0;
-  // So long; how many operations, of which one is a byte, a trip, a packet or
+  // So long; how many operations, of which one is a trip, a packet or
   // a connection.
   virtual double Run(double seconds) = 0;
 
@@ -42,7 +41,6 @@ class Workload {
   const std::string name_, unit_;
 };
 
-std::unique_ptr<Workload> MakeTcpStream(int connections);
 std::unique_ptr<Workload> MakeTcpRequests();
 std::unique_ptr<Workload> MakeSmallUdp(int flows);
 std::unique_ptr<Workload> MakeChurn();
