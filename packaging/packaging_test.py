@@ -183,12 +183,6 @@ class PackagingTest(unittest.TestCase):
         self.assertEqual(self.complete("load", "--config", "lib/loa"), ["lib/loader"])
         self.assertEqual(self.complete("check", "lib/loa"), ["lib/loader"])
 
-    # There was no `systemctl reload netmeter`.
-    def test_a_reload_is_the_load_of_the_start(self):
-        unit = read("packaging/debian/netmeter.service")
-        (start,) = re.findall("^ExecStart=(.*)$", unit, re.M)
-        self.assertEqual(re.findall("^ExecReload=(.*)$", unit, re.M), [start])
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -417,33 +417,6 @@ TEST(Exporter, AListenerThatNeverAnswersKeepsNobodyFromBeingServed) {
   rmdir(root);
 }
 
-// The rest of it, with a history: words_test.py.
-TEST(Exporter, BudgetsWithoutAHistoryAreLimitsAndOneLineThatSaysSo) {
-  char root[] = "/tmp/netmeter-test-XXXXXX";
-  ASSERT_NE(mkdtemp(root), nullptr);
-  const std::string config = std::string(root) + "/budgets.yml";
-  RunShell("echo 'budgets: [{name: all, limit: 5 kB}]' > " + config);
-  const std::string log = std::string(root) + "/log";
-  const std::string command =
-      "--listen 127.0.0.1:0 --pin-dir /nonexistent "
-      "--budgets " +
-      config + " --database " + root + "/none 2> " + log + " & ";
-  const Result page =
-      RunExporter(command + "until grep -q serving " + log +
-                  "; do sleep 0.05; done; "
-                  "for i in 1 2 3; do curl -s $(grep -o 'http://[^ ]*' " +
-                  log + "); done; kill $!; wait");
-  EXPECT_THAT(
-      page.output,
-      HasSubstr("netmeter_budget_limit_bytes{budget=\"all\",uplink=\"\","
-                "kind=\"\",name=\"\",destination=\"\",path=\"direct\","
-                "direction=\"both\"} 5000\n"));
-  EXPECT_THAT(page.output, Not(HasSubstr("netmeter_budget_used_bytes")));
-  const std::string said = RunShell("grep -c 'no history at' " + log).output;
-  EXPECT_EQ(said, "1\n");
-  RunShell("rm -rf " + std::string(root));
-}
-
 // Each peer here would once have cost a thread, a descriptor or memory.
 TEST(Exporter, HostilePeersKeepNobodyFromBeingServed) {
   ExporterProcess exporter(kNoMeter);

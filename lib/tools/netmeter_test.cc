@@ -112,15 +112,6 @@ TEST(Netmeter, ABudgetsUserIsLookedUpEachTime) {
             "netmeter budget --help)\n");
 }
 
-TEST(Netmeter, HelpTellsKindsAndExitStatus) {
-  const std::string help = RunNetmeter("list --help").output;
-  for (const char* text : {"service ", "binary ", "pending ", "unattributed ",
-                           "overflow ", "Exit status: 0"}) {
-    EXPECT_THAT(help, HasSubstr(text));
-  }
-  EXPECT_THAT(RunNetmeter("--help").output, HasSubstr("Exit status: 0"));
-}
-
 TEST(Netmeter, MissingMeterIsOneLineAndExitStatus1) {
   const Result result = RunNetmeter("list --pin-dir /nonexistent 2>&1");
   EXPECT_EQ(result.exit_status, 1);

@@ -93,15 +93,6 @@ class MagmadTest(unittest.TestCase):
         again = m.values(self.poll("127.0.0.1:50051").metrics())
         self.assertGreaterEqual(again[key], last)
 
-    def test_cpp14_service_adds_ours_to_its_own(self):
-        service = self.start([m.CPP14, "127.0.0.1:50061", self.meter.pin_dir])
-        m.await_line(service, "serving")
-        container = self.poll("127.0.0.1:50061").metrics()
-        found = m.values(container)
-        self.assertEqual(found[("ue_attached",)], 3)
-        self.assertEqual(found[("netmeter_up",)], 1)
-        self.assertEqual(m.end(service), -signal.SIGTERM)
-
     def test_the_patch_of_magma_service_names_the_mme(self):
         # The MME has a second MagmaService, a global: its name took what was sent before
         # main() had made the first, and magmad never asks it.

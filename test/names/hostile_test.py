@@ -199,12 +199,6 @@ class HostileTest(unittest.TestCase):
         )
         self.expect(SERVICE, "policydb", size)
 
-    def test_anyone_registers_what_is_not_kept(self):
-        for name in ("state", "whatever"):
-            size = self.size()
-            self.assertEqual(self.as_user(STRANGER, lambda: (control(NM_REGISTER, name), send(size))[0]), 0)
-            self.expect(SERVICE, name, size)
-
     def test_nobody_else_gives_a_socket_to_a_service(self):
         for uid, expected in ((STRANGER, errno.EPERM), (OWNER, 0)):
             self.assertEqual(self.as_user(uid, lambda: control(NM_SERVICE, "mme")), expected)

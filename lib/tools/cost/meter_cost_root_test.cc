@@ -67,20 +67,6 @@ TEST_F(LoaderRootTest, CostIsThatOfOurProgramsAndMaps) {
   EXPECT_GE(bytes["nm_sockets"], config_.max_sockets * 64);
 }
 
-TEST_F(LoaderRootTest, CostAsMetricsHasTheNamesOfTheDesign) {
-  MustLoad();
-  const absl::StatusOr<Cost> cost = ReadCost(config_.pin_dir);
-  ASSERT_TRUE(cost.ok()) << cost.status();
-  const std::string text = CostMetrics(*cost);
-  EXPECT_THAT(
-      text, HasSubstr("# TYPE netmeter_bpf_run_seconds_total counter\n"
-                      "netmeter_bpf_run_seconds_total{program=\"nm_exit\"} "));
-  EXPECT_THAT(text,
-              HasSubstr("\nnetmeter_bpf_runs_total{program=\"nm_egress\"} "));
-  EXPECT_THAT(text,
-              HasSubstr("\nnetmeter_bpf_map_bytes{map=\"nm_counters\"} "));
-}
-
 // Root was told to run it as root. Only a refusal is explained by a missing capability.
 TEST_F(LoaderRootTest, CostNamesTheCapabilityThatIsMissing) {
   MustLoad();
