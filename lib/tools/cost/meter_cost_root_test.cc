@@ -81,7 +81,7 @@ TEST_F(LoaderRootTest, CostNamesTheCapabilityThatIsMissing) {
     for (const int error : {EPERM, ENOMEM}) {
       const std::string end = error == ENOMEM
                                   ? "Cannot allocate memory"
-                                  : absl::StrCat("(it takes ", capability, ")");
+                                  : absl::StrCat("(needs ", capability, ")");
       EXPECT_EQ(InChild([&, &call = call] {
                   if (!RefuseCall(SYS_bpf, error)) return 2;
                   return absl::EndsWith(call().message(), end) ? 0 : 1;

@@ -353,19 +353,6 @@ TEST_F(TopViewTest, KeysSortPauseHelpAndQuit) {
   EXPECT_FALSE(Type('q'));
 }
 
-TEST(TopTable, TakesPowersOf1000IfAsked) {
-  TopRow row;
-  row.name = "mme";
-  row.tx_rate = 1000;
-  row.rx_rate = 1500000;
-  EXPECT_THAT(TopTable({row}, false, SizeUnits::kBinary).Format(0),
-              HasSubstr(" 1.4M "));
-  const std::string decimal =
-      TopTable({row}, false, SizeUnits::kDecimal).Format(0);
-  EXPECT_THAT(decimal, HasSubstr(" 1.0K "));
-  EXPECT_THAT(decimal, HasSubstr(" 1.5M "));
-}
-
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
