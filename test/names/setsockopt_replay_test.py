@@ -9,28 +9,19 @@ import lab
 
 
 class SetsockoptReplayTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        lab.private_network()
-        cls.meter = lab.Meter("setsockopt")
-        cls.addClassCleanup(cls.meter.close)
-
-    def with_and_without(self, function):
-        without = function()
-        again = function()
-        self.meter.load({})
-        try:
-            return without, again, function()
-        finally:
-            self.meter.unload()
-
-    def fresh(self, *arguments, **options):
-        """In the cgroup, and in a network namespace that nothing has changed."""
-        return self.meter.run(["unshare", "--net", *arguments], **options)
-
     def test_every_call_has_the_same_result(self):
-        replay = lab.path("test/names/replay")
-        without, again, with_meter = self.with_and_without(lambda: self.fresh(replay).decode().splitlines())
+        lab.private_network()
+        meter = lab.Meter("setsockopt")
+        self.addCleanup(meter.close)
+
+        def replay():
+            # In the cgroup, and in a network namespace that nothing has changed.
+            return meter.run(["unshare", "--net", lab.path("test/names/replay")]).decode().splitlines()
+
+        without, again = replay(), replay()
+        meter.load({})
+        with_meter = replay()
+        meter.unload()
         self.assertEqual(without, again, "the calls have no fixed results")
         self.assertEqual(len(without), len(with_meter))
         pairs = list(zip(without, with_meter))
