@@ -108,7 +108,7 @@ TEST(Netmeter, ABudgetsUserIsLookedUpEachTime) {
       "budget --run true --run-as no-such-user --database /nonexistent 2>&1");
   EXPECT_EQ(result.exit_status, 2);
   EXPECT_EQ(result.output,
-            "netmeter: --run-as: there is no user 'no-such-user' (see: "
+            "netmeter: --run-as: unknown user 'no-such-user' (see: "
             "netmeter budget --help)\n");
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter budget`: how much of each budget is used, and a command for each level
-// that it crosses.
+// `netmeter budget`: shows how much of each budget is used, and runs a command for each
+// crossed level.
 //
-// A level is noted in the history after its command has run well. So a command that
-// failed, or whose call was killed, is tried again. Two that run at once wait for each
-// other, by a lock which goes with the process, so that they do not both warn.
+// The history notes a level after its command has succeeded. So if a command fails, or
+// its call is killed, the next call tries again. Two concurrent calls wait for each
+// other, by a lock that ends with the process, so that they do not both warn.
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -55,12 +55,12 @@ Used is what `netmeter record` has recorded in this billing period. The forecast
 for the whole period, if it goes on as it did so far. Nothing is limited. Without
 --units, a budget whose limit is in GB is shown in GB, and one in GiB in GiB.
 
---run runs a command by sh once for each level that a budget crosses, with
+--run runs a shell command once for each level that a budget crosses, with
 NETMETER_BUDGET, NETMETER_PERCENT (the level), NETMETER_USED_BYTES,
-NETMETER_LIMIT_BYTES and NETMETER_PERIOD_FROM and _TO in its environment. If it
-fails, takes longer than --run-seconds, or the call is killed, the next call tries
-again. A level is crossed once in a period, whatever becomes of the limit. Root names
-who runs it: --run-as.
+NETMETER_LIMIT_BYTES and NETMETER_PERIOD_FROM and _TO in its environment. If the
+command fails, takes longer than --run-seconds, or is killed, the next call tries
+again. A level is crossed only once in a period, even if the limit changes. Root must
+name the user of the command: --run-as.
 
 Exit status: 0 no level is crossed; 1 failed, one line on stderr says why; 2 wrong
 usage; 3 a level is crossed; 4 a budget is used up.
@@ -75,7 +75,7 @@ struct Row {
   BudgetState state;
 };
 
-// A budget is shown in the units that its limit was given in.
+// A budget is shown in the units of its limit.
 std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
   TextTable table({{"BUDGET"},
                    {"UNTIL", TextColumn::kLeft, 2},
@@ -107,14 +107,14 @@ std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
                     absl::StrJoin(reason.second, ", "), ": ", reason.first,
                     ")\n");
   }
-  // Or a name is misspelt, and the budget is never crossed.
+  // If a name is misspelt, the budget is never crossed.
   for (const Row& row : rows) {
     const Budget& budget = row.budget;
     const bool of_some = !budget.service.empty() || !budget.kind.empty() ||
                          !budget.destination.empty() || !budget.uplink.empty();
     if (row.state.used != 0 || !of_some) continue;
     absl::StrAppend(&text, "(", ToTerminal(budget.name),
-                    ": nothing that it is for was recorded in this period)\n");
+                    ": it selects no recorded traffic of this period)\n");
   }
   return text;
 }
@@ -156,16 +156,15 @@ class BudgetCommand : public Command {
     flags->AddOption("--budgets,--config", &budgets_, "The budgets")
         .Type("FILE")
         .ShowDefault();
-    const Option run = flags
-                           ->AddOption("--run", &run_,
-                                       "A command for each crossed level, once")
-                           .Type("COMMAND");
-    flags->AddOption("--run-as", &run_as_, "The user who runs it")
+    const Option run =
+        flags
+            ->AddOption("--run", &run_,
+                        "Run this command once for each crossed level")
+            .Type("COMMAND");
+    flags->AddOption("--run-as", &run_as_, "Run it as this user")
         .Type("USER")
         .Needs(run);
-    flags
-        ->AddOption("--run-seconds", &run_seconds_,
-                    "How long it may take; then it is killed")
+    flags->AddOption("--run-seconds", &run_seconds_, "Kill it after this time")
         .Type("SECONDS")
         .InRange(1, 86400)
         .ShowDefault()
@@ -178,7 +177,7 @@ class BudgetCommand : public Command {
 
   absl::Status CheckOptions() override {
     NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
-    // Each time, and not when a level is crossed, which may be in a month.
+    // Checked each time, not only when a level is crossed, which may be in a month.
     if (!run_as_.empty() && getpwnam(run_as_.c_str()) == nullptr) {
       return NoUser();
     }
@@ -192,8 +191,8 @@ class BudgetCommand : public Command {
   int Run() override {
     const auto budgets = ReadBudgetFile(budgets_);
     if (!budgets.ok()) return Fail(budgets.status().message());
-    // Closed after the history is: SQLite's own locks on the file end with any of its
-    // descriptors (fcntl(2)). This one is of another kind (flock(2)).
+    // Closed after the history, because SQLite's own locks (fcntl(2)) end when any
+    // descriptor of the file is closed. This lock is of another type (flock(2)).
     UniqueFd turn;
     const auto history =
         OpenHistory(database_, run_.empty() ? Database::Mode::kRead
@@ -210,7 +209,7 @@ class BudgetCommand : public Command {
       const absl::Status locked = Lock(&turn);
       if (!locked.ok()) return Fail(locked.message());
     }
-    // Who reads the table does not matter for the warnings.
+    // The warnings do not depend on the reader of the table.
     for (const Row& row : rows) {
       if (run_.empty()) break;
       for (const int percent : row.state.crossed) {
@@ -229,10 +228,11 @@ class BudgetCommand : public Command {
  private:
   absl::Status NoUser() const {
     return absl::NotFoundError(
-        absl::StrCat("--run-as: there is no user '", run_as_, "'"));
+        absl::StrCat("--run-as: unknown user '", run_as_, "'"));
   }
 
-  // Whoever may read the file may lock it, too, and would stop the timer for good.
+  // Waits for a limited time: any user who can read the file can also lock it, and
+  // would block the timer forever.
   absl::Status Lock(UniqueFd* turn) const {
     const std::string what = absl::StrCat("lock ", database_);
     *turn = UniqueFd(open(database_.c_str(), O_RDONLY | O_CLOEXEC));
@@ -261,7 +261,7 @@ class BudgetCommand : public Command {
   }
 
   absl::Status RunCommand(const Row& row, int percent) const {
-    // Looked up here: after fork(2) little is allowed.
+    // Looked up before fork(2), after which few calls are allowed.
     const passwd* user = nullptr;
     if (!run_as_.empty()) {
       user = getpwnam(run_as_.c_str());
@@ -276,7 +276,8 @@ class BudgetCommand : public Command {
         absl::StrCat("NETMETER_LIMIT_BYTES=", row.budget.limit),
         absl::StrCat("NETMETER_PERIOD_FROM=", FormatDay(row.state.period.from)),
         absl::StrCat("NETMETER_PERIOD_TO=", FormatDay(row.state.period.to))};
-    // Who called may have had the kernel reap children: then none could be waited for.
+    // If the caller ignored SIGCHLD, the kernel would reap children, and none could be
+    // waited for.
     signal(SIGCHLD, SIG_DFL);
     const pid_t child = fork();
     if (child < 0) return ErrnoStatus(errno, "fork");
@@ -291,12 +292,12 @@ class BudgetCommand : public Command {
       for (const std::string& variable : variables) {
         putenv(const_cast<char*>(variable.c_str()));
       }
-      // Its words do not get into a table, or into JSON.
+      // Its output must not get into a table or into JSON.
       dup2(STDERR_FILENO, STDOUT_FILENO);
       execl("/bin/sh", "sh", "-c", run_.c_str(), nullptr);
       _exit(127);
     }
-    setpgid(child, child);  // whichever of the two is first
+    setpgid(child, child);  // parent and child both do this
     int status = 0;
     const auto end =
         std::chrono::steady_clock::now() + std::chrono::seconds(run_seconds_);

@@ -412,7 +412,7 @@ TEST_F(HistoryTest, WatchPrintsRatesUntilNobodyReads) {
           "--pin-dir " +
           pin_dir_ + " | head -n 12")
           .output;
-  EXPECT_THAT(output, AllOf(HasSubstr("TX/S"), HasSubstr("each 0.1 s"),
+  EXPECT_THAT(output, AllOf(HasSubstr("TX/S"), HasSubstr("every 0.1 s"),
                             HasSubstr("total, direct")));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter record`: adds to the history what was counted since the last record.
+// `netmeter record`: adds the counts since the last record to the history.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -42,8 +42,8 @@ Examples:
   netmeter record --database /mnt/history.db --keep-hours 365
 )";
 
-// Readers of the meter are readers of its history: the directory, and what is made
-// in it, has the group of the pins.
+// Readers of the meter may read its history: the directory and the files in it get the
+// group of the pins.
 absl::Status MakeDirectory(const std::string& database,
                            const std::string& pin_dir) {
   const size_t slash = database.rfind('/');
@@ -64,24 +64,24 @@ absl::Status MakeDirectory(const std::string& database,
   return absl::OkStatus();
 }
 
-// The readers of its directory read the history, whoever recorded first: root by hand,
-// a timer, or an earlier version. A reader by SQLite needs all three files, and cannot
-// make one. A file that this process may not give away waits for a record that may.
+// Readers of the directory may read the history, no matter how the first record was
+// made: by root, a timer, or an earlier version. A reader with SQLite needs all three
+// files, and cannot make one. A file that this process may not give away waits for a
+// record that may.
 void ShareWithDirectory(const std::string& database) {
   const std::unique_ptr<char, decltype(&free)> real(
       realpath(database.c_str(), nullptr), free);
   if (real == nullptr) return;
   const std::string path = real.get();
   struct stat directory = {};
-  // The group of root, as /mnt has it, names no readers.
+  // Root's group, as on /mnt, means no readers.
   if (stat(path.substr(0, path.rfind('/') + 1).c_str(), &directory) != 0 ||
       directory.st_gid == 0) {
     return;
   }
   for (const char* suffix : {"", "-wal", "-shm"}) {
-    // A writer of the directory may put another file there: what is changed is
-    // what was looked at. To close it releases no lock of SQLite's, unlike a descriptor
-    // that reads.
+    // Changes only the inspected file, because a writer of the directory may replace
+    // it. Closing an O_PATH descriptor releases no lock of SQLite's.
     const UniqueFd fd(
         open((path + suffix).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat file = {};
@@ -136,7 +136,7 @@ class RecordCommand : public Command {
   std::string Name() const override { return "record"; }
 
   std::string Description() const override {
-    return "Adds to the history what was counted since the last record";
+    return "Adds the counts since the last record to the history";
   }
 
   void Declare(Flags* flags) override {
@@ -144,13 +144,13 @@ class RecordCommand : public Command {
     AddDatabase(flags, &database_);
     flags
         ->AddOption("--keep-hours", &options_.keep_hours_days,
-                    "Keep hours for so many days")
+                    "Keep hours for N days")
         .Type("DAYS")
         .InRange(1, 36600)
         .ShowDefault();
     flags
         ->AddOption("--keep-days", &options_.keep_days,
-                    "Then keep days for so many days")
+                    "Then keep days for N days")
         .Type("DAYS")
         .InRange(1, 36600)
         .ShowDefault();

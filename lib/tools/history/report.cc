@@ -16,7 +16,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// As many as there are colours, less the one of all others.
+// The number of colours, except that of all others.
 constexpr size_t kShown = 5;
 constexpr size_t kMostRows = 25;
 
@@ -79,7 +79,7 @@ std::string Escape(const std::string& text) {
 
 std::string NameOf(const ReportPart& part, size_t i) {
   const UsageRow& row = part.usage.rows[i];
-  // A program may be called as a service is: then the kind tells them apart.
+  // A program may have the name of a service; then the kind distinguishes them.
   const bool twice =
       part.by == UsageBy::kService &&
       std::count_if(
@@ -101,10 +101,10 @@ std::string LabelOf(const ReportPart& part, size_t i) {
   return i < part.days.size() - 1 ? NameOf(part, i) : "all others";
 }
 
-// Ticks of an axis of bytes: 1, 2 or 5 and zeros in the unit of the largest one.
+// Ticks on an axis of bytes: 1, 2 or 5 with zeros, in the unit of the largest one.
 struct Axis {
   double step = 1;  // bytes
-  int steps = 1;    // up to the top
+  int steps = 1;    // to the top
   double unit = 1;  // bytes
   std::string unit_name;
 };
@@ -131,7 +131,7 @@ Axis AxisOf(int64_t most, SizeUnits units) {
   }
 }
 
-// Stacked bars, one for each day.
+// Stacked bars, one per day.
 std::string Chart(const ReportPart& part, const Period& period,
                   SizeUnits units) {
   const size_t count = part.days[0].size();
@@ -211,7 +211,7 @@ std::string FormatPart(const ReportPart& part, const Period& period,
                                   "</h2>\n", Chart(part, period, units));
   absl::StrAppend(&html, "<table><tr><th>", UsageByName(part.by),
                   "</th><th>sent</th><th>received</th><th>total</th>"
-                  "<th>share</th><th>sent again</th></tr>\n");
+                  "<th>share</th><th>retransmitted</th></tr>\n");
   Counters others;
   for (size_t i = 0; i < usage.rows.size(); ++i) {
     if (i >= kMostRows) {
@@ -312,7 +312,7 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
     for (const UsageRow& row : days->rows) {
       const auto day = ParseDay(row.name);
       if (!day.ok()) return day.status();
-      // What was pending on a day before may be taken off this one.
+      // Bytes that were pending on an earlier day may be subtracted from this one.
       bytes[static_cast<size_t>(DaysBetween(period.from, *day))] =
           std::max<int64_t>(0, row.counters.bytes());
     }
@@ -327,7 +327,7 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
      : by == UsageBy::kUplink ? of_row.uplink
                               : of_row.destination) =
         row.name.empty() ? "-" : row.name;
-    // A service, or a destination, may have the name of another row.
+    // A service or a destination may have the name of another row.
     of_row.kind = row.kind;
     of_row.with_pending = row.with_pending;
     if (by == UsageBy::kDestination && row.kind.empty()) {
@@ -363,7 +363,7 @@ std::string FormatReport(const Report& report) {
                         ? ""
                         : absl::StrCat(", uplink ", Escape(report.uplink)),
                     ". ", human(sum.tx_retransmit_bytes()),
-                    " of TCP were sent again.</p>\n");
+                    " of TCP were retransmitted.</p>\n");
   }
   html += FormatBudgets(report);
   for (const ReportPart& part : report.parts) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter report` writes: one HTML page for a billing period, with nothing to
-// load from anywhere and no script.
+// The output of `netmeter report`: one HTML page for a billing period, which loads
+// nothing and has no script.
 //
 // Threads: any.
 
@@ -19,29 +19,29 @@
 namespace netmeter {
 namespace internal {
 
-// A part of the page: who used the link, over the days of the period.
+// A part of the page: the users of the link, over the days of the period.
 struct ReportPart {
   UsageBy by = UsageBy::kService;
   Usage usage;
-  // Bytes of each day, one vector for each of the first rows of `usage`, and at last
-  // one for all others. No day is below 0.
+  // Bytes of each day: one vector for each of the first rows of `usage`, then one for
+  // all others. No day is negative.
   std::vector<std::vector<int64_t>> days;
 };
 
 struct Report {
   SizeUnits units = SizeUnits::kBinary;
-  std::optional<SizeUnits> budget_units;  // none: those of each limit
+  std::optional<SizeUnits> budget_units;  // none: the units of each limit
   std::string host;
-  std::string made;  // when
+  std::string made;  // time
   std::string path;
   std::string uplink;  // "": any
   Period period;
   std::vector<ReportPart> parts;
   std::vector<Budget> budgets;
-  std::vector<BudgetState> states;  // of these
+  std::vector<BudgetState> states;  // for these
 };
 
-// Of the report's period, path and uplink. Errors as ReadUsage().
+// Reads the part for the report's period, path and uplink. Errors as ReadUsage().
 absl::StatusOr<ReportPart> ReadReportPart(Database* history,
                                           const Report& report, UsageBy by);
 

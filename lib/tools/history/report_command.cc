@@ -26,7 +26,7 @@ namespace {
 
 constexpr char kReportFooter[] = R"(
 One self-contained HTML file: it loads nothing, has no script, and can be printed.
-Who used the link, day by day, by uplink where there are any, by service and
+It shows the traffic by day, by uplink if there are any, by service and
 destination; retransmissions; budgets of the current period; gaps. What is forwarded
 for others stands in the page of all uplinks twice, once for each of the two: --uplink
 makes the bill of one. --html - writes to standard output.
@@ -39,7 +39,7 @@ Examples:
   netmeter report --html satellite.html --uplink satellite
 )";
 
-// `path` is for messages.
+// `path` is for error messages.
 absl::Status WriteAll(int fd, absl::string_view text, const std::string& path) {
   while (!text.empty()) {
     const ssize_t count = write(fd, text.data(), text.size());
@@ -50,8 +50,8 @@ absl::Status WriteAll(int fd, absl::string_view text, const std::string& path) {
   return absl::OkStatus();
 }
 
-// All of it, or what was there before, with its mode. What is no file is written to,
-// never replaced: /dev/stdout, a pipe of the shell's.
+// Replaces the file as a whole and keeps its mode, or leaves it unchanged. Anything but
+// a regular file, such as /dev/stdout or a shell's pipe, is written to, not replaced.
 absl::Status WriteFile(const std::string& path, absl::string_view text) {
   const std::string what = absl::StrCat("write ", path);
   struct stat existing = {};
@@ -61,7 +61,7 @@ absl::Status WriteFile(const std::string& path, absl::string_view text) {
     if (!fd.ok()) return ErrnoStatus(errno, what);
     return WriteAll(fd.get(), text, path);
   }
-  // Where a symbolic link leads.
+  // The target of a symbolic link.
   std::string target = path;
   if (exists) {
     const std::unique_ptr<char, decltype(&free)> real(
@@ -93,7 +93,7 @@ class ReportCommand : public Command {
 
   void Declare(Flags* flags) override {
     AddDatabase(flags, &database_);
-    flags->AddOption("--html", &html_, "The page; - is standard output")
+    flags->AddOption("--html", &html_, "The page to write; -: standard output")
         .Type("FILE")
         .Required();
     period_options_.Declare(flags);
@@ -104,7 +104,7 @@ class ReportCommand : public Command {
         .ShowDefault();
     flags->AddOption("--uplink", &report_.uplink, "Only this uplink")
         .Type("NAME");
-    flags->AddOption("--budgets", &budgets_, "The budgets, if there are some")
+    flags->AddOption("--budgets", &budgets_, "The budget file, if it exists")
         .Type("FILE");
     AddUnits(flags, &sizes_);
     flags->SetFooter(kReportFooter);
@@ -145,7 +145,7 @@ class ReportCommand : public Command {
     report_.made = FormatTime(now);
     for (const UsageBy by :
          {UsageBy::kUplink, UsageBy::kService, UsageBy::kDestination}) {
-      // It would be one row.
+      // With --uplink there would be one row.
       if (by == UsageBy::kUplink && !report_.uplink.empty()) continue;
       auto part = ReadReportPart(history, report_, by);
       if (!part.ok()) return part.status();
@@ -153,7 +153,7 @@ class ReportCommand : public Command {
       const bool named =
           std::any_of(rows.begin(), rows.end(),
                       [](const UsageRow& row) { return !row.name.empty(); });
-      // A host without uplinks has a part less.
+      // A host without uplinks has no part for them.
       if (by == UsageBy::kUplink && !named) continue;
       report_.parts.push_back(*std::move(part));
     }

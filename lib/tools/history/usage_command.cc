@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter usage`: what used the link in a billing period.
+// `netmeter usage`: the traffic of a billing period.
 #include <map>
 #include <string>
 #include <vector>
@@ -48,7 +48,7 @@ class UsageCommand : public Command {
   std::string Name() const override { return "usage"; }
 
   std::string Description() const override {
-    return "Prints what used the link in a billing period, from the history";
+    return "Prints the traffic of a billing period, from the history";
   }
 
   void Declare(Flags* flags) override {
@@ -61,7 +61,7 @@ class UsageCommand : public Command {
                         {"destination", UsageBy::kDestination},
                         {"uplink", UsageBy::kUplink},
                         {"day", UsageBy::kDay}},
-                    "What has a row of its own")
+                    "The rows of the table")
         .Type("WHAT")
         .Default("service");
     flags->AddOption("--path", &query_.path, "direct or proxy")

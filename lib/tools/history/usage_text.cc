@@ -28,14 +28,14 @@ std::string DescribeGap(const Gap& gap) {
       absl::StrCat(FormatTime(gap.begin), " to ", FormatTime(gap.end));
   if (gap.what == "late") {
     return absl::StrCat("late: ", times,
-                        ", no record; its bytes stand at its end");
+                        ", no record; its bytes are in the hour of its end");
   }
   return absl::StrCat("lost: ", times,
                       ", a reboot or an unload; its bytes are in no sum");
 }
 
-// A field of CSV. A spreadsheet would take one that begins so for a formula, and
-// anybody may choose a name.
+// A CSV field. A spreadsheet would treat a field with these first characters as a
+// formula, and any user may choose a name.
 std::string Quote(const std::string& field) {
   const std::string safe =
       !field.empty() &&
@@ -52,8 +52,8 @@ void AddCounters(const Counters& counters, nlohmann::ordered_json* json) {
   }
 }
 
-// In what programs read, rows that have no destination tell so by their kind. In a table
-// their names do.
+// In output for programs, the kind of a row tells that it has no destination. In a
+// table its name does.
 bool HasKind(const UsageQuery& query) {
   return query.by == UsageBy::kService || query.by == UsageBy::kDestination;
 }

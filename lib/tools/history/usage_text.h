@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter usage` prints.
+// The output of `netmeter usage`.
 //
 // Threads: any.
 
@@ -26,7 +26,7 @@ const char* BudgetWord(const BudgetState& state);
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                              SizeUnits units, size_t width);
 std::string FormatUsageJson(const Usage& usage, const UsageQuery& query);
-// RFC 4180, but with line feeds alone; gaps are not in it.
+// RFC 4180, but with plain line feeds; without gaps.
 std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query);
 
 }  // namespace internal

@@ -53,8 +53,8 @@ TEST_F(UsageTextTest, TableHasPeriodSharesSumAndGaps) {
       "sum                     2.0 KiB   1.0 KiB  3.0 KiB  100.0%         0 B\n"
       "lost: 2026-11-18 11:06 to 2026-11-18 11:07, a reboot or an unload; "
       "its bytes are in no sum\n"
-      "late: 2026-11-18 11:08 to 2026-11-18 13:54, no record; its bytes "
-      "stand at its end\n"
+      "late: 2026-11-18 11:08 to 2026-11-18 13:54, no record; its bytes are in "
+      "the hour of its end\n"
       "clock: it was set from 2026-11-18 11:08 to 2026-11-06 21:21\n");
 }
 

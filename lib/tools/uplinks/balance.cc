@@ -86,7 +86,7 @@ class Balancer {
             &balance);
       }
     }
-    // Those that came later, and of which no socket had a packet yet.
+    // Interfaces that came later, and on which no socket had a packet yet.
     for (const Interface& interface : input_.interfaces) {
       if (known_.count({interface.index, number}) != 0 ||
           open_.count(interface.index) != 0 ||
@@ -98,7 +98,7 @@ class Balancer {
       headers.Add(interface);
       AddCounts(interface.counts, {}, interface.name, &balance);
     }
-    // Elements of a hash table come in any order.
+    // Elements of a hash table have no order.
     std::sort(balance.interfaces.begin(), balance.interfaces.end());
     AddLocal(&balance);
     AddForwarded(number, &balance);
@@ -118,12 +118,12 @@ class Balancer {
   }
 
  private:
-  // Those of an uplink's interfaces, which are of one size or cannot be told apart.
+  // The layer-2 headers of an uplink's interfaces, which must have one size.
   struct LinkHeaders {
     int size = kUnknownHeader;
     bool mixed = false;
-    // An interface that was in the uplink, and is not there to ask. It had such as
-    // the others of its uplink have, if there are some.
+    // An interface that was in the uplink and has left the host. Its header size is
+    // that of the uplink's other interfaces, if there are any.
     std::string gone;
 
     void Add(const Interface& interface) {
@@ -139,7 +139,8 @@ class Balancer {
     const std::string name = NameOf(entry.second);
     AddCounts(entry.second.end, entry.second.base, name, balance);
     const auto now = by_index_.find(entry.first.ifindex);
-    // Another uplink's by now, or none's: its layer-2 headers are what they were.
+    // It may be in another uplink now, or in none: its layer-2 headers have not
+    // changed.
     if (now != by_index_.end() && now->second->name == name) {
       headers->Add(*now->second);
     } else if (HasCounted(entry.second)) {
@@ -153,7 +154,7 @@ class Balancer {
     }
   }
 
-  // And why it may be more, or less, than passed the uplink.
+  // Also notes why the sum may differ from the traffic on the uplink.
   void AddLocal(UplinkBalance* balance) const {
     for (const Sample& sample : input_.samples) {
       if (sample.uplink != balance->name || sample.path != Path::kDirect) {
@@ -194,8 +195,8 @@ class Balancer {
         AddNote(absl::StrCat(
                     "the interface counted ", one->interface_packets,
                     one->forwarded_packets != 0
-                        ? " packets where local services and others had "
-                        : " packets where local services had ",
+                        ? " packets, but local services and others had "
+                        : " packets, but local services had ",
                     packets, " on the link: it counts GSO packets, or not all"),
                 balance);
       }
@@ -211,7 +212,7 @@ class Balancer {
   const BalanceInput& input_;
   std::map<uint32_t, const Interface*> by_index_;
   std::set<std::pair<uint32_t, uint32_t>> known_;
-  std::map<uint32_t, int> open_;  // entries that have not ended
+  std::map<uint32_t, int> open_;  // open entries
 };
 
 }  // namespace

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The balance of each uplink: what its interfaces counted since counting began, and
-// whose it was.
+// The balance of each uplink: the count of its interfaces since counting began, and its
+// parts.
 //
 //   interface = local + forwarded + layer-2 headers + rest
 //
-// `local` is what sockets of the namespace had, `forwarded` what the meter counted of
-// what passed, `layer-2 headers` are those of both. The rest is the uncounted traffic of
-// docs/counting.md. Where the meter does not count what is forwarded, that is in the
-// rest, with its layer-2 headers, as interfaces do not tell the two apart: where nothing
-// forwards, it is all uncounted; where something does, it is shown as
-// forwarded. It is not known at all where an interface has gone, was renamed while
-// it counted, counts packets that were on no link, or has layer-2 headers of unknown
-// size; or where local packets are also another namespace's.
+// `local` is the traffic of the namespace's sockets, `forwarded` the meter's count of
+// forwarded traffic, and `layer-2 headers` are those of both. The rest is the uncounted
+// traffic of docs/counting.md. If the meter does not count forwarded traffic, that is
+// in the rest with its layer-2 headers, because interfaces do not distinguish the two:
+// if the namespace forwards, the rest is shown as forwarded, otherwise as uncounted.
+// The rest is unknown if an interface has gone, was renamed while it counted, counts
+// packets that were on no link, or has layer-2 headers of unknown size; or if local
+// packets are also those of another namespace.
 //
 // Threads: plain values.
 
@@ -39,10 +39,12 @@ struct BalanceInput {
   std::map<uint32_t, std::string> names;  // of uplinks, by number
   Uplinks patterns;
   std::vector<InterfaceEntry> entries;
-  std::vector<Interface> interfaces;  // as they count now
+  std::vector<Interface> interfaces;  // with their present counts
   std::vector<Sample> samples;
-  bool forwards = false;  // the namespace does, or a bridge has an interface
-  bool counts_forwarded = false;  // the meter does, and `forwarded` has it
+  bool forwards =
+      false;  // the namespace forwards, or a bridge has an interface
+  bool counts_forwarded =
+      false;  // the meter counts forwarded traffic in `forwarded`
   Forwarded forwarded;
 };
 
@@ -54,7 +56,7 @@ struct DirectionBalance {
   uint64_t local_packets = 0;
   uint64_t forwarded_bytes = 0;
   uint64_t forwarded_packets = 0;
-  uint64_t header_bytes = 0;  // of local and of forwarded packets
+  uint64_t header_bytes = 0;  // of local and forwarded packets
   uint64_t rest_bytes = 0;    // if the balance is known
   uint64_t rest_packets = 0;
 };
@@ -63,7 +65,7 @@ struct UplinkBalance {
   std::string name;
   std::vector<std::string> interfaces;
   DirectionBalance tx, rx;
-  // Why the rest is not known; empty: it is.
+  // Why the rest is unknown; empty if it is known.
   std::string unknown;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter uplinks`: what the interfaces of each uplink counted, and whose it was.
+// `netmeter uplinks`: the counts of the interfaces of each uplink, and their parts.
 
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -39,21 +39,21 @@ namespace {
 
 constexpr char kUplinksFooter[] = R"(
 For each uplink of the configuration and each direction:
-  interface     what its interfaces counted since counting began in this uplink
+  interface     the count of its interfaces since counting began in this uplink
   local         wire bytes of this host's own sockets: the sum of `netmeter list
                 --uplink NAME`
-  forwarded     wire bytes of what passed this host for others, as the meter counts
-                them after all rules of the firewall
-  layer-2 headers  those of local and of forwarded packets, as the interface counts them
-  uncounted     the rest: what no socket had, such as ARP and pings of the kernel's
-Where all are known, the first is the sum of the others. Where the kernel cannot tell what is
-forwarded (before Linux 6.4), `forwarded` is the rest, with its layer-2 headers and the
-uncounted, and a line says so. Where the rest cannot be known, it is "-", and a line
-says why: an interface that has gone took its count with it; one that counts
+  forwarded     wire bytes that this host forwarded, as the meter counts them after
+                all rules of the firewall
+  layer-2 headers  those of local and forwarded packets, as the interface counts them
+  uncounted     the rest: traffic without a socket, such as ARP and the kernel's pings
+If all are known, the first is the sum of the others. If the kernel cannot tell
+forwarded traffic (before Linux 6.4), `forwarded` is the rest, with its layer-2 headers
+and the uncounted traffic, and a line says so. If the rest cannot be known, it is "-",
+and a line says why: an interface that has gone took its count with it; one that counts
 GSO packets (GRO, TSO) has fewer packets than were on the link. A row without
 numbers is an interface of the configuration that counts nothing, and says why.
 
-Root only, in the network namespace of the uplinks. Exit status: 0 printed; 1
+Needs root, in the network namespace of the uplinks. Exit status: 0 printed; 1
 failed, one line on stderr says why; 2 wrong usage.
 
 Examples:
@@ -79,8 +79,8 @@ Uplinks ConfiguredUplinks(const std::string& pin_dir) {
   return config.ok() ? config->uplinks : Uplinks();
 }
 
-// Interfaces that got an alternative name of the configuration after the load, which
-// alone looks at these.
+// Interfaces that got an alternative name of the configuration after the load. Only a
+// load looks at alternative names.
 void AddNamedLate(const Uplinks& configured, const BalanceInput& input,
                   std::vector<Uncounted>* uncounted) {
   for (const Interface& interface : input.interfaces) {
@@ -169,8 +169,8 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
           input->entries.emplace_back(key, value);
         }
       })));
-  // A name that is too long for the programs is an alternative one, and known to the
-  // loader alone.
+  // A name that is too long for the programs is an alternative one, which only the
+  // loader knows.
   Uplinks configured = ConfiguredUplinks(pin_dir);
   if (configured.empty()) configured = input->patterns;
   for (const auto& uplink : configured) {
@@ -204,7 +204,7 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
   return absl::OkStatus();
 }
 
-// What the rest is called.
+// The label of the rest.
 const char* RestOf(const BalanceInput& input) {
   return input.forwards && !input.counts_forwarded ? "forwarded" : "uncounted";
 }
@@ -263,7 +263,7 @@ class UplinksCommand : public Command {
   std::string Name() const override { return "uplinks"; }
 
   std::string Description() const override {
-    return "Prints what each uplink carried, and whose it was";
+    return "Prints the traffic of each uplink, and its parts";
   }
 
   void Declare(Flags* flags) override {
@@ -342,7 +342,7 @@ class UplinksCommand : public Command {
       absl::StrAppend(&notes, "forwarded: ", why, "\n");
     } else if (input.forwards && !why.empty()) {
       absl::StrAppend(
-          &notes, "forwarded is with the uncounted: ", ToTerminal(why), "\n");
+          &notes, "forwarded traffic is in uncounted: ", ToTerminal(why), "\n");
     }
     return absl::StrCat(table.Format(TerminalWidth()), notes);
   }
