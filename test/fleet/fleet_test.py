@@ -149,7 +149,10 @@ class FleetTest(unittest.TestCase):
         names = [way + profile for profile in PROFILES for way in ("scrape-", "agent-")]
 
         def has():
-            now = self.samples()
+            try:
+                now = self.samples()
+            except (OSError, AssertionError):  # it starts
+                return None
             return now if all(now.get(name, 0) >= (before or {}).get(name, 0) + more for name in names) else None
 
         return lab.wait_for(has, "%d scrapes" % more, 120)

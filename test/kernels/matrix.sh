@@ -51,13 +51,13 @@ seldom+=':*DestinationsTest.OnlyTheKinds*'
 seldom+=':*TroubledConnectionsTest.Syns*'
 seldom+=':*TablesTest.Collisions*:LatePacketsTest.*'
 seldom+=':Stress.WithoutTheGuard*'
-for suite in Connections Copies Destinations Edge Flows Impairment LossBeforeFin Mptcp Names \
+for suite in Connections Copies Destinations Edge Flows Impairment Mptcp Names \
   Protocols Remainder Tables TroubledConnections Tunnel Uplinks; do
   seldom+=":Over/${suite}Test.*/IPv6*"
 done
 # lockdown=confidentiality removes bpf_probe_read_kernel only. The same programs count
 # packets there, so tests of packets alone run only without it.
-lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*LossBeforeFinTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
+lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
 # With PREEMPT_RT softirqs are tasks, which preempt each other. So: each path of a
 # packet, both transports, many at once.
 realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.AreOpened*:Stress.*'

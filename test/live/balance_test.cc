@@ -467,16 +467,6 @@ TEST_P(MappedAddressTest, TcpBalancesToTheByte) {
   RunAndExpect(plan);
 }
 
-TEST_P(MappedAddressTest, UdpBalancesToTheByte) {
-  UdpPlan plan;
-  plan.server = Lab::Server(Family::kIpv4).Mapped();
-  plan.upload_count = 500;
-  plan.upload_size = 200;
-  plan.download_count = 500;
-  plan.download_size = 300;
-  RunAndExpect(plan);
-}
-
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

@@ -217,23 +217,6 @@ TEST_P(DuplicatesTest, RawSocketsAddNothingToTcp) {
   ExpectExactBesideRaw(/*reads=*/true, 400000);
 }
 
-TEST_P(DuplicatesTest, RawSocketsAddNothingToUdp) {
-  MeteredCgroup& meter = World::ClientMeter();
-  UdpPlan plan;
-  plan.server = Lab::Server(family());
-  plan.upload_count = 20;
-  plan.upload_size = 500;
-  plan.download_count = 50;
-  plan.download_size = 1000;
-  OpenRaw(IPPROTO_UDP);
-  Measurement measurement(meter, lab().ClientReference());
-  RunUdp(lab().Between(meter.cgroup(), nullptr), plan);
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(20 * 500, 50 * 1000);
-  FinishReceivers();
-}
-
 // User space that speaks UDP itself: no socket of the kernel's waits for these.
 TEST_P(DuplicatesTest, RawSocketsAloneCountUdpOnce) {
   OpenRaw(IPPROTO_UDP);

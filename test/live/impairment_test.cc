@@ -84,42 +84,6 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Trouble::kLoss, Trouble::kAll)),
     ImpairmentName);
 
-// The FIN arrives before what was lost in front of it.
-class LossBeforeFinTest : public FamilyTest {
- protected:
-  void TearDown() override {
-    World::WiredLab().wire->Impair(Impairment(), Impairment());
-    FamilyTest::TearDown();
-  }
-};
-NM_FOR_BOTH_FAMILIES(LossBeforeFinTest);
-
-TEST_P(LossBeforeFinTest, FinIsNoPayloadInWhateverOrderItComes) {
-  Lab& lab = World::WiredLab();
-  MeteredCgroup& client = World::ClientMeter();
-  MeteredCgroup& server = World::ServerMeter();
-  Impairment impairment;
-  impairment.drop_every = 3;
-  lab.wire->Impair(Impairment(), impairment);
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.connections = 12;
-  plan.upload = 10;
-  plan.settle_ms = -1;
-  // The last frame of a connection is lost in some cases, another in others.
-  plan.download = 3 * 1400;
-  Measurement at_client(client, lab.ClientReference());
-  Measurement at_server(server, lab.ServerReference());
-  RunTcp(lab.Between(client.cgroup(), server.cgroup()), plan);
-  at_client.Finish();
-  at_server.Finish(SynAckSent);
-  EXPECT_GT(lab.wire->impaired(), 0u);
-  at_client.ExpectBalance();
-  at_client.ExpectPayload(12 * plan.upload, 12 * plan.download);
-  at_server.ExpectBalance();
-  at_server.ExpectPayload(12 * plan.download, 12 * plan.upload);
-}
-
 TEST_P(ImpairmentTest, PayloadAndRetransmissionsStayExact) {
   Run(600001, 600001);
 }

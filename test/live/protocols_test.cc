@@ -182,37 +182,6 @@ class ProtocolsTest : public FamilyTest {
 };
 NM_FOR_BOTH_FAMILIES(ProtocolsTest);
 
-TEST_P(ProtocolsTest, SctpBalances) {
-  Lab& lab = World::CleanLab();
-  const Address server = Lab::Server(GetParam());
-  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
-  MeteredCgroup& meter = World::ClientMeter();
-  Child listener(nullptr, lab.server, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(server.family(), SOCK_STREAM, IPPROTO_SCTP);
-    const int port = Bind(fd, server);
-    Check(listen(fd, 1), "listen");
-    parent.Send(port);
-    const int accepted = Accept(fd);
-    ReceiveExactly(accepted, 200 * 500);
-    SendAll(accepted, 50000);
-    parent.Receive<int>();
-  });
-  const int port = listener.Receive<int>();
-  const Totals before = meter.TotalOf(Transport::kSctp);
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
-    SctpExchange(server, port, /*pieces=*/200, 500);
-    HoldUntilMeasured(parent);
-  });
-  client.Receive<int>();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  const Totals after = meter.TotalOf(Transport::kSctp);
-  EXPECT_EQ(after.tx_bytes - before.tx_bytes, measurement.seen().tx_bytes);
-  EXPECT_GE(after.tx_payload - before.tx_payload, 200 * 500);
-  EXPECT_GE(after.rx_payload - before.rx_payload, 50000);
-}
-
 // The bug: where an accepted connection was closed before it had a packet, up to Linux
 // 6.18, its last packets took an entry of the socket table that nothing freed.
 TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
