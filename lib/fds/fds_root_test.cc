@@ -272,6 +272,41 @@ TEST_F(FdsRootTest, ReachesTheGroupWithoutBpf) {
   EXPECT_NE(access(address_.sun_path, F_OK), 0);
 }
 
+TEST_F(FdsRootTest, AReaderFollowsTablesThatGrow) {
+  config_.max_series = config_.max_names = 64;
+  Serve(0);
+  int opened[2], grown[2];
+  ASSERT_EQ(pipe2(opened, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(grown, O_CLOEXEC), 0);
+  const pid_t reader = fork();
+  if (reader == 0) {
+    alarm(120);
+    MeterOptions options;
+    options.pin_dir = config_.pin_dir;
+    if (!BecomeUser(kGid)) _exit(2);
+    auto meter = Meter::Open(options);
+    char byte = meter.ok() ? 'y' : 'n';
+    if (write(opened[1], &byte, 1) != 1 || read(grown[0], &byte, 1) != 1) {
+      _exit(3);
+    }
+    auto samples = (*meter)->ReadHost();
+    if (!samples.ok()) _exit(4);
+    _exit(samples->size() == 101 ? 0 : 5);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(opened[0], &byte, 1), 1);
+  ASSERT_EQ(byte, 'y');
+  config_.max_series = config_.max_names = 200;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
+  SendTagged(0, 100);
+  ASSERT_EQ(write(grown[1], &byte, 1), 1);
+  int status = 0;
+  waitpid(reader, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Stop(), 0);
+}
+
 // What clients send is not read, and who reads nothing keeps nobody waiting: a server
 // that closes a socket with bytes in it resets it, so that its end is ECONNRESET.
 TEST_F(FdsRootTest, ReadsNothingAndIsFloodedByNobody) {

@@ -368,26 +368,6 @@ TEST_F(LoaderRootTest, ALoadInAnotherNetworkNamespaceKeepsNoUplinks) {
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
 }
 
-// One series for each socket, by its tag.
-void SendTagged(const std::string& cgroup, int first, int count) {
-  std::ofstream(cgroup + "/cgroup.procs") << getpid();
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(8443);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  for (int i = first; i < first + count; i++) {
-    const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    const std::string tag = absl::StrCat("tag", i), data(10, 'x');
-    EXPECT_EQ(setsockopt(fd.get(), NM_SOL, NM_TAG, tag.data(),
-                         static_cast<socklen_t>(tag.size())),
-              0)
-        << tag;
-    EXPECT_EQ(sendto(fd.get(), data.data(), data.size(), 0,
-                     reinterpret_cast<sockaddr*>(&to), sizeof(to)),
-              10);
-  }
-}
-
 // More room is further maps: a reader that has the meter open maps them, and nothing that
 // was counted moves.
 TEST_F(LoaderRootTest, TablesGrowByExtentsThatReadersFollow) {
@@ -418,11 +398,7 @@ TEST_F(LoaderRootTest, TablesGrowByExtentsThatReadersFollow) {
       EXPECT_EQ(MustLoad(), Action::kUpgraded);
     }
     const int more = static_cast<int>(size) * 3 / 4 - 30 - sent;
-    EXPECT_EQ(InChild([&] {
-                SendTagged(cgroup_, sent, more);
-                return HasFailure() ? 1 : 0;
-              }),
-              0);
+    SendTagged(sent, more);
     sent += more;
     uint64_t bytes;
     EXPECT_EQ(tagged(&bytes), static_cast<size_t>(sent));

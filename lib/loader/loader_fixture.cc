@@ -225,6 +225,31 @@ void LoaderRootTest::SendFromCgroup(size_t bytes) {
             0);
 }
 
+void LoaderRootTest::SendTagged(int first, int count) {
+  EXPECT_EQ(
+      InChild([&] {
+        std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+        sockaddr_in to = {};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(8443);
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        for (int i = first; i < first + count; i++) {
+          const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+          const std::string tag = absl::StrCat("tag", i), data(10, 'x');
+          if (setsockopt(fd.get(), NM_SOL, NM_TAG, tag.data(),
+                         static_cast<socklen_t>(tag.size())) != 0) {
+            return 1;
+          }
+          if (sendto(fd.get(), data.data(), data.size(), 0,
+                     reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 10) {
+            return 2;
+          }
+        }
+        return 0;
+      }),
+      0);
+}
+
 void LoaderRootTest::AwaitListener(const std::string& path) {
   // proc_net_unix(5): the flags are the fourth column, the path is the last one.
   const std::string accepts = " 00010000 ";  // __SO_ACCEPTCON

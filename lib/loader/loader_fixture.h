@@ -87,6 +87,9 @@ class LoaderRootTest : public ::testing::Test {
   // the test's cgroup. It is counted and leaves nothing behind.
   void SendFromCgroup(size_t bytes);
 
+  // Sends `count` datagrams of 10 bytes. Each has a series of its own, by its tag: "tag7".
+  void SendTagged(int first, int count);
+
   // Waits until a socket listens at this path, for at most half a minute. Between bind(2)
   // and listen(2) its file exists, but connections are refused.
   void AwaitListener(const std::string& path);

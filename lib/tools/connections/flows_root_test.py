@@ -286,6 +286,27 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(first["cookie"], second["cookie"])
         self.check_balance(before, rows)
 
+    def test_slots_beyond_the_first_extent_have_records(self):
+        self.meter = lab.Meter("grown")
+        self.addCleanup(self.meter.close)
+        self.meter.load({"max_series": 64, "max_names": 64})
+        self.meter.load({"max_series": 200, "max_names": 200})
+
+        def tagged():
+            for i in range(100):
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+                    one.setsockopt(NM_SOL, NM_TAG, b"tag%d" % i)
+                    one.sendto(b"x" * 100, (THERE, UDP))
+                    one.recv(2000)
+
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(tagged)
+        self.wait_for_flows(follower, 100)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        self.assertEqual({row["destination"] for row in rows if row["record"] == "flow"}, {"tag%d" % i for i in range(100)})
+
     def test_a_proxy_on_loopback_has_records_at_both_ends(self):
         self.addCleanup(self.meter.load)
         self.meter.load({"proxy_ports": [lab.PROXY_PORT]})
