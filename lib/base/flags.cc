@@ -317,17 +317,14 @@ bool Flags::WasGiven(const std::string& name) const {
   return option != nullptr && !option->empty();
 }
 
-bool Flags::WasGivenEmpty(const std::string& name) const {
-  return WasGiven(name) && app_->get_option(name)->as<std::string>().empty();
-}
-
-std::string Flags::FirstGivenEmpty() const {
+std::string Flags::FirstGivenEmpty(const std::string& except) const {
   for (const CLI::Option* option : app_->get_options()) {
     const std::vector<std::string>& names = option->get_lnames();
-    if (names.empty()) continue;
+    const std::string name =
+        names.empty() ? option->get_name() : "--" + names.front();
+    if (name == except) continue;
     // If the value is optional, CLI11 gives the same result for "--name" and "--name ''".
     if (option->get_expected_min() == 0) {
-      const std::string name = "--" + names.front();
       const std::string empty[] = {"", name};
       if (std::search(reversed_.begin(), reversed_.end(), empty, empty + 2) !=
           reversed_.end()) {
@@ -336,7 +333,7 @@ std::string Flags::FirstGivenEmpty() const {
       continue;
     }
     for (const std::string& value : option->results()) {
-      if (value.empty()) return "--" + names.front();
+      if (value.empty()) return name;
     }
   }
   return "";

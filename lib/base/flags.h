@@ -171,11 +171,9 @@ class Flags {
   // Whether the command line has this option. False if there is no such option.
   bool WasGiven(const std::string& name) const;
 
-  // Whether the command line has this option with the value "".
-  bool WasGivenEmpty(const std::string& name) const;
-
-  // The first option that was given with the value "", as "--name"; "" if none was.
-  std::string FirstGivenEmpty() const;
+  // The first option that was given with the value "", as "--name" or "FILE"; "" if none
+  // was. `except` may be empty.
+  std::string FirstGivenEmpty(const std::string& except = "") const;
 
  private:
   explicit Flags(std::shared_ptr<CLI::App> app);

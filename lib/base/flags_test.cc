@@ -125,7 +125,7 @@ TEST(Flags, SetsVariablesOfEachType) {
 TEST(Flags, NothingBehindTheEqualsSignIsAnEmptyValue) {
   Program program;
   ASSERT_EQ(program.Parse({"--text=", "-o"}), kNoError);
-  EXPECT_TRUE(program.flags.WasGivenEmpty("--text"));
+  EXPECT_EQ(program.flags.FirstGivenEmpty(), "--text");
   EXPECT_EQ(program.text, "");
   EXPECT_TRUE(program.on);
   EXPECT_THAT(ErrorOf({"--number=", "9"}), testing::HasSubstr("--number"));

@@ -16,12 +16,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "flows.skel.h"
+#include "lib/base/cgroup.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/base/version.h"
-#include "lib/loader/system.h"
 #include "lib/reader/pins.h"
 
 namespace netmeter {

@@ -19,12 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
+#include "lib/base/cgroup.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/status_util.h"
-#include "lib/loader/process_identity.h"
-#include "lib/loader/retry.h"
-#include "lib/loader/step.h"
-#include "lib/loader/system.h"
+#include "lib/loader/processes.h"
+#include "lib/loader/trace.h"
 #include "lib/netlink/interfaces.h"
 
 namespace netmeter {
@@ -128,10 +127,6 @@ class Owners {
   std::map<std::pair<uint8_t, std::string>, uint32_t> ids_;
 };
 
-}  // namespace
-
-namespace {
-
 // Names a process as nm_exec would have. The names of cgroup_name.bpf.h have the rank
 // that names_from gives them.
 nm_process NameProcess(const RunningProcess& process, const Config& config,
@@ -143,7 +138,9 @@ nm_process NameProcess(const RunningProcess& process, const Config& config,
   const bool reads = ranks[NM_SOURCE_COMMAND_LINE] != 0;
   const std::map<std::string, std::string> none;
   const auto may_be = [&](const std::string& service) {
-    return MayProcessBeService(registrants, service, process.tgid);
+    if (registrants.count(service) == 0) return true;
+    const std::optional<RealIds> ids = RealIdsOf(process.tgid);
+    return ids.has_value() && MayBeService(registrants, service, *ids);
   };
   const std::map<std::string, std::string>& executables =
       lists ? services : none;
@@ -209,7 +206,7 @@ LeftOut NameRunningProcesses(const Config& config,
       bpf_map_delete_elem(fd, &process.tgid);
     }
   }
-  Step("named ", running.size(), " running processes in ", Describe(fd));
+  Trace("named ", running.size(), " running processes in ", Describe(fd));
   return left_out;
 }
 
@@ -235,8 +232,8 @@ LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
       return absl::OkStatus();
     });
   });
-  Step("gave ", adopted, " open sockets to their processes in ",
-       Describe(owners));
+  Trace("gave ", adopted, " open sockets to their processes in ",
+        Describe(owners));
   return left_out;
 }
 

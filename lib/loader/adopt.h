@@ -23,7 +23,7 @@
 
 #include "absl/status/status.h"
 #include "lib/loader/config.h"
-#include "lib/loader/meter_object.h"
+#include "lib/loader/object.h"
 
 namespace netmeter {
 namespace internal {

@@ -74,7 +74,7 @@ std::string Quote(const std::string& value) {
                      : absl::StrCat("'", value.substr(0, 64), "...'"));
 }
 
-// Why a text is not a valid name, as "'': a name has 1 to 64 bytes, no NUL"; "" if it is.
+// Why a text is not a valid name; "" if it is.
 std::string WhyNoName(const std::string& name, size_t most = NM_NAME_BYTES) {
   if (name.empty() || name.size() > most ||
       name.find('\0') != std::string::npos) {
@@ -243,11 +243,6 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
         absl::StrCat("address: ", Quote(text), ": expected ", network, "/",
                      length, ", or ", parts.first, " for this host alone"));
   }
-  if (length == 0) {
-    throw ConfigError(
-        node, absl::StrCat("address: ", Quote(text),
-                           ": to match all addresses, leave address out"));
-  }
   // The kernel part sees IPv4 packets with such addresses.
   const in6_addr mapped = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}}};
   bool has_ipv4 = masked < 96;
@@ -255,11 +250,11 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
     has_ipv4 &=
         (mapped.s6_addr32[word] & rule->mask[word]) == rule->address[word];
   }
-  if (has_ipv4) {
-    throw ConfigError(node,
-                      absl::StrCat("address: ", Quote(text),
-                                   ": contains ::ffff:0:0/96, which stands for "
-                                   "IPv4: expected a longer prefix"));
+  if (length == 0 || has_ipv4) {
+    throw ConfigError(
+        node, absl::StrCat("address: ", Quote(text),
+                           ": matches all IPv4 addresses, as ::ffff:0:0/96: "
+                           "expected a longer prefix, or no address"));
   }
 }
 
@@ -414,70 +409,60 @@ bool Covers(const DestinationRule& earlier, const DestinationRule& later) {
 
 // --- Checks of a whole value ---
 
-// Reports unknown words, as "KEY: 'x': expected a, b", and duplicates.
-absl::Status CheckWords(const char* key, const std::vector<std::string>& words,
-                        const std::vector<std::string>& known) {
+// Reports unknown words, as "'x': expected a, b", and duplicates.
+std::string WhyNoWords(const std::vector<std::string>& words,
+                       const std::vector<std::string>& known) {
   std::set<std::string> seen;
   for (const std::string& word : words) {
     if (std::find(known.begin(), known.end(), word) == known.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(key, ": '", word.substr(0, 64), "': expected ",
-                       absl::StrJoin(known, ", ")));
+      return absl::StrCat("'", word.substr(0, 64), "': expected ",
+                          absl::StrJoin(known, ", "));
     }
     if (!seen.insert(word).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(key, ": '", word, "' appears twice"));
+      return absl::StrCat("'", word, "' appears twice");
     }
   }
-  return absl::OkStatus();
+  return "";
 }
 
 // In the order of enum nm_source.
 constexpr const char* kSources[NM_SOURCES] = {"command_line", "service_list",
                                               "unit", "container"};
 
-absl::Status CheckNamesFrom(const std::vector<std::string>& sources) {
-  const auto bad = [](const char* what) {
-    return absl::InvalidArgumentError(absl::StrCat("names_from: ", what));
-  };
-  NETMETER_RETURN_IF_ERROR(
-      CheckWords("names_from", sources,
-                 {"registration", "command_line", "service_list", "unit",
-                  "container", "executable"}));
+std::string WhyNoSources(const std::vector<std::string>& sources) {
+  const std::string reason =
+      WhyNoWords(sources, {"registration", "command_line", "service_list",
+                           "unit", "container", "executable"});
+  if (!reason.empty()) return reason;
   // Registration comes first because there the process names itself. The executable comes
   // last because each process has one.
   if (sources.empty() || sources.front() != "registration" ||
       sources.back() != "executable") {
-    return bad("expected registration first and executable last");
+    return "expected registration first and executable last";
   }
   const SourceRanks ranks = RanksOf(sources);
-  if (ranks[NM_SOURCE_SERVICE_LIST] != 0 &&
-      ranks[NM_SOURCE_SERVICE_LIST] < ranks[NM_SOURCE_COMMAND_LINE]) {
-    return bad("expected command_line before service_list");
-  }
-  return absl::OkStatus();
+  return ranks[NM_SOURCE_SERVICE_LIST] != 0 &&
+                 ranks[NM_SOURCE_SERVICE_LIST] < ranks[NM_SOURCE_COMMAND_LINE]
+             ? "expected command_line before service_list"
+             : "";
 }
 
 // In the order of Config::destinations_of.
 constexpr nm_kind kKinds[] = {NM_KIND_SERVICE, NM_KIND_BINARY, NM_KIND_UNIT,
                               NM_KIND_CONTAINER};
 
-absl::Status CheckDestinationsOf(const std::vector<std::string>& kinds) {
-  return CheckWords("destinations_of", kinds, Config().destinations_of);
+std::string WhyNoKinds(const std::vector<std::string>& kinds) {
+  return WhyNoWords(kinds, Config().destinations_of);
 }
 
 // A pattern is a unit's name with at most one '*', right before ".service".
-absl::Status CheckUnit(const std::string& pattern, const std::string& service) {
-  const auto bad = [&](const std::string& what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("units: ", Quote(pattern), ": ", what));
-  };
+std::string WhyNoUnit(const std::string& pattern, const std::string& service) {
   if (pattern.size() <= strlen(kService) ||
       !absl::EndsWith(pattern, kService)) {
-    return bad("expected the name of a unit, such as ssh.service");
+    return "expected the name of a unit, such as ssh.service";
   }
   if (pattern.size() >= NM_NAME_BYTES) {
-    return bad(absl::StrCat("expected at most ", NM_NAME_BYTES - 1, " bytes"));
+    return absl::StrCat("expected at most ", NM_NAME_BYTES - 1, " bytes");
   }
   // systemd.unit(5) allows no other characters in a unit's name.
   const auto is_of_a_unit = [](char c) {
@@ -485,32 +470,28 @@ absl::Status CheckUnit(const std::string& pattern, const std::string& service) {
            absl::StrContains(":-_.\\@*", c);
   };
   if (!std::all_of(pattern.begin(), pattern.end(), is_of_a_unit)) {
-    return bad("expected letters, digits, :-_.\\@ and one *");
+    return "expected letters, digits, :-_.\\@ and one *";
   }
   const size_t star = pattern.find('*');
   if (star != std::string::npos &&
       star + 1 + strlen(kService) != pattern.size()) {
-    return bad("expected at most one *, right before .service");
+    return "expected at most one *, right before .service";
   }
   if (absl::StrContains(service, '$') && service != "$1") {
-    return bad("expected a name, or $1 alone");
+    return "expected a name, or $1 alone";
   }
-  if (service == "$1" && star == std::string::npos) {
-    return bad("$1 stands for the *, and there is none");
-  }
-  return absl::OkStatus();
+  return service == "$1" && star == std::string::npos
+             ? "$1 stands for the *, and there is none"
+             : "";
 }
 
-absl::Status CheckUnits(const std::map<std::string, std::string>& units) {
-  if (units.size() > kMaxUnits) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("units: at most ", kMaxUnits));
+std::string WhyNoUnits(const std::map<std::string, std::string>& units) {
+  if (units.size() > kMaxUnits) return absl::StrCat("at most ", kMaxUnits);
+  for (const auto& [pattern, service] : units) {
+    const std::string reason = WhyNoUnit(pattern, service);
+    if (!reason.empty()) return absl::StrCat(Quote(pattern), ": ", reason);
   }
-  for (const auto& unit : units) {
-    absl::Status status = CheckUnit(unit.first, unit.second);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
+  return "";
 }
 
 // A value of register_by.
@@ -555,18 +536,21 @@ std::optional<uint32_t> FindId(const Registrant& parsed) {
   return id;
 }
 
-absl::Status CheckRegisterBy(const std::map<std::string, std::string>& lines) {
+std::string WhyNoRegistrants(const std::map<std::string, std::string>& lines) {
   if (lines.size() > kMaxRegistrants) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("register_by: at most ", kMaxRegistrants, " services"));
+    return absl::StrCat("at most ", kMaxRegistrants, " services");
   }
   for (const auto& line : lines) {
     if (ParseRegistrant(line.second).has_value()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "register_by: ", line.first, ": '", line.second.substr(0, 64),
-        "': expected uid:USER, group:GROUP or anyone"));
+    return absl::StrCat(line.first, ": '", line.second.substr(0, 64),
+                        "': expected uid:USER, group:GROUP or anyone");
   }
-  return absl::OkStatus();
+  return "";
+}
+
+// The next load reads this text from YAML.
+std::string WhyNotUtf8(const std::string& text) {
+  return ToUtf8(text) == text ? "" : "expected UTF-8";
 }
 
 bool HasControlCharacters(const std::string& text) {
@@ -575,74 +559,57 @@ bool HasControlCharacters(const std::string& text) {
   });
 }
 
-absl::Status CheckPath(const char* key, const std::string& path) {
-  if (path.empty() || path[0] != '/') {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, ": expected an absolute path, not '", path, "'"));
-  }
-  if (HasControlCharacters(path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, ": expected a path without control characters"));
-  }
-  return absl::OkStatus();
+std::string WhyNoPath(const std::string& path) {
+  return path.empty() || path[0] != '/'
+             ? absl::StrCat("expected an absolute path, not '", path, "'")
+         : HasControlCharacters(path)
+             ? "expected a path without control characters"
+             : "";
 }
 
-absl::Status CheckPinDir(const std::string& path) {
-  NETMETER_RETURN_IF_ERROR(CheckPath("pin_dir", path));
+std::string WhyNoPinDir(const std::string& path) {
+  const std::string reason = WhyNoPath(path);
+  if (!reason.empty()) return reason;
   // <pin_dir>.sock is a unix(7) path, which is limited to 108 bytes.
   if (path.size() > 96) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pin_dir: expected at most 96 bytes, not ", path.size()));
+    return absl::StrCat("expected at most 96 bytes, not ", path.size());
   }
   // Each '-' takes four bytes in the name of the lock file (LockFile()).
   constexpr size_t kNameMax = 255, kAround = sizeof(".netmeter.lock.new") - 1;
   const auto dashes =
       static_cast<size_t>(std::count(path.begin(), path.end(), '-'));
-  if (kAround + path.size() + 3 * dashes > kNameMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pin_dir: has ", dashes,
-                     " times '-', so the name of its lock file is too long"));
-  }
-  return absl::OkStatus();
+  return kAround + path.size() + 3 * dashes > kNameMax
+             ? absl::StrCat(
+                   "has ", dashes,
+                   " times '-', so the name of its lock file is too long")
+             : "";
 }
 
-absl::Status CheckCgroup(const std::string& path) {
-  // Without the key the meter counts for the whole host. An empty value hardly means
-  // that.
-  NETMETER_RETURN_IF_ERROR(CheckPath("cgroup", path));
-  if (path.size() < NM_PATH_BYTES) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("cgroup: expected fewer than ", NM_PATH_BYTES, " bytes"));
+// Without the key the meter counts for the whole host. An empty value hardly means that.
+std::string WhyNoCgroup(const std::string& path) {
+  const std::string reason = WhyNoPath(path);
+  return reason.empty() && path.size() >= NM_PATH_BYTES
+             ? absl::StrCat("expected fewer than ", NM_PATH_BYTES, " bytes")
+             : reason;
 }
 
-// The next load reads this text from YAML.
-absl::Status CheckUtf8(const char* key, const std::string& text) {
-  if (ToUtf8(text) == text) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(key, ": expected UTF-8"));
+std::string WhyNoBtf(const std::string& path) {
+  const std::string reason = path.empty() ? "" : WhyNoPath(path);
+  return reason.empty() ? WhyNotUtf8(path) : reason;
 }
 
-absl::Status CheckBtf(const std::string& path) {
-  if (path.empty()) return absl::OkStatus();
-  NETMETER_RETURN_IF_ERROR(CheckPath("btf", path));
-  return CheckUtf8("btf", path);
+std::string WhyNoGroup(const std::string& name) {
+  return HasControlCharacters(name)
+             ? "expected a name without control characters"
+             : WhyNotUtf8(name);
 }
 
-absl::Status CheckGroup(const std::string& name) {
-  if (HasControlCharacters(name)) {
-    return absl::InvalidArgumentError(
-        "group: expected a name without control characters");
-  }
-  return CheckUtf8("group", name);
-}
-
-absl::Status CheckSuffixes(const std::vector<std::string>& suffixes) {
+std::string WhyNoSuffixes(const std::vector<std::string>& suffixes) {
   // nm_info.suffixes holds them one per line.
-  if (absl::StrJoin(suffixes, "\n").size() + 1 < NM_SUFFIXES_BYTES) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("destination_suffixes: together at most ",
-                   NM_SUFFIXES_BYTES - 1, " bytes"));
+  return absl::StrJoin(suffixes, "\n").size() + 1 < NM_SUFFIXES_BYTES
+             ? ""
+             : absl::StrCat("together at most ", NM_SUFFIXES_BYTES - 1,
+                            " bytes");
 }
 
 absl::Status CheckTogether(const Config& config) {
@@ -713,16 +680,18 @@ struct Key {
   std::function<void(const Config&, YAML::Emitter*)> emit;
 };
 
-void Require(const YAML::Node& node, const absl::Status& status) {
-  if (!status.ok()) throw ConfigError(node, std::string(status.message()));
+void Require(const YAML::Node& node, const char* key,
+             const std::string& why_not) {
+  if (why_not.empty()) return;
+  throw ConfigError(node, absl::StrCat(key, ": ", why_not));
 }
 
 Key TextKey(const char* name, std::string Config::*field,
-            absl::Status (*check)(const std::string&), const char* help) {
+            std::string (*why_not)(const std::string&), const char* help) {
   return {name, help,
           [=](const YAML::Node& node, Config* config) {
-            const std::string text = Text(node, name);
-            Require(node, check(text));
+            const std::string text = node.IsNull() ? "" : Text(node, name);
+            Require(node, name, why_not(text));
             config->*field = text;
           },
           [=](const Config& config, YAML::Emitter* out) {
@@ -760,10 +729,10 @@ Key PortsKey(const char* name, std::vector<uint16_t> Config::*field,
           }};
 }
 
-// `why_not` checks each element, `check` checks the whole list.
+// `why_not` is for each element, `why_not_all` for the whole list.
 Key ListKey(const char* name, std::vector<std::string> Config::*field,
             std::string (*why_not)(const std::string&),
-            absl::Status (*check)(const std::vector<std::string>&),
+            std::string (*why_not_all)(const std::vector<std::string>&),
             const char* help) {
   return {
       name, help,
@@ -772,7 +741,7 @@ Key ListKey(const char* name, std::vector<std::string> Config::*field,
             List<std::string>(node, name, [&](const YAML::Node& value) {
               return Checked(value, name, why_not);
             });
-        Require(node, check(values));
+        Require(node, name, why_not_all(values));
         config->*field = values;
       },
       // Short lists stay on one line. A gateway of Magma has dozens of entries: one per
@@ -787,17 +756,18 @@ Key ListKey(const char* name, std::vector<std::string> Config::*field,
       }};
 }
 
-Key MapKey(const char* name, std::map<std::string, std::string> Config::*field,
-           const char* expected, std::string (*why_not)(const std::string&),
-           absl::Status (*check)(const std::map<std::string, std::string>&),
-           const char* help) {
+Key MapKey(
+    const char* name, std::map<std::string, std::string> Config::*field,
+    const char* expected, std::string (*why_not)(const std::string&),
+    std::string (*why_not_all)(const std::map<std::string, std::string>&),
+    const char* help) {
   return {name, help,
           [=](const YAML::Node& node, Config* config) {
             const auto values =
                 Map(node, name, expected, [&](const YAML::Node& key) {
                   return Checked(key, name, why_not);
                 });
-            Require(node, check(values));
+            Require(node, name, why_not_all(values));
             config->*field = values;
           },
           [=](const Config& config, YAML::Emitter* out) {
@@ -828,37 +798,31 @@ Key ChoiceKey(const char* name, bool Config::*field, const char* no,
           }};
 }
 
-std::string NoReason(const std::string&) { return ""; }
-std::string WhyNoKey(const std::string& name) { return WhyNoName(name); }
 template <typename T>
-absl::Status NoCheck(const T&) {
-  return absl::OkStatus();
+std::string NoReason(const T&) {
+  return "";
+}
+std::string WhyNoKey(const std::string& name) { return WhyNoName(name); }
+
+// The names of a user's group must exist; the default one need not.
+Key GroupKey() {
+  Key key = TextKey("group", &Config::group, WhyNoGroup,
+                    "may read the counters; '' for root only");
+  key.parse = [parse = key.parse](const YAML::Node& node, Config* config) {
+    parse(node, config);
+    config->group_required = !config->group.empty();
+  };
+  return key;
 }
 
 const std::vector<Key>& AllKeys() {
   static const auto* const keys = new std::vector<Key>{
-      TextKey("pin_dir", &Config::pin_dir, CheckPinDir, ""),
-      TextKey("cgroup", &Config::cgroup, CheckCgroup,
+      TextKey("pin_dir", &Config::pin_dir, WhyNoPinDir, ""),
+      TextKey("cgroup", &Config::cgroup, WhyNoCgroup,
               "default: the root of cgroup v2"),
-      {"group", "may read the counters; '' for root only",
-       [](const YAML::Node& node, Config* config) {
-         const std::string text = node.IsNull() ? "" : Text(node, "group");
-         Require(node, CheckGroup(text));
-         config->group = text;
-         config->group_required = !text.empty();
-       },
-       [](const Config& config, YAML::Emitter* out) {
-         *out << YAML::DoubleQuoted << config.group;
-       }},
-      {"btf", "file with the types of a kernel without them",
-       [](const YAML::Node& node, Config* config) {
-         const std::string text = node.IsNull() ? "" : Text(node, "btf");
-         Require(node, CheckBtf(text));
-         config->btf = text;
-       },
-       [](const Config& config, YAML::Emitter* out) {
-         *out << YAML::DoubleQuoted << config.btf;
-       }},
+      GroupKey(),
+      TextKey("btf", &Config::btf, WhyNoBtf,
+              "file with the types of a kernel without them"),
       NumberKey("max_series", &Config::max_series, NM_SLOT_FIRST + 1,
                 NM_MAX_SERIES_LIMIT,
                 "(kind, name, destination, transport,\n"
@@ -876,19 +840,19 @@ const std::vector<Key>& AllKeys() {
       PortsKey("http_ports", &Config::http_ports, NM_MAX_HTTP_PORTS,
                "HTTP/1 has the name of the destination"),
       ListKey("destination_suffixes", &Config::destination_suffixes,
-              WhyNoSuffix, CheckSuffixes, "removed from names on the wire"),
+              WhyNoSuffix, WhyNoSuffixes, "removed from names on the wire"),
       ChoiceKey("unknown_destinations", &Config::fold_unknown_destinations,
                 "keep", "other", "or other, for names without a suffix"),
-      ListKey("services", &Config::services, WhyNoExecutable, NoCheck,
+      ListKey("services", &Config::services, WhyNoExecutable, NoReason,
               "executables that are services"),
       MapKey("aliases", &Config::aliases, "executable: service",
-             WhyNoExecutable, NoCheck, "executable: service"),
-      MapKey("units", &Config::units, "unit: service", NoReason, CheckUnits,
+             WhyNoExecutable, NoReason, "executable: service"),
+      MapKey("units", &Config::units, "unit: service", NoReason, WhyNoUnits,
              "unit: service, or \"magma@*.service\": $1"),
       MapKey("register_by", &Config::register_by,
              "service: uid:USER, group:GROUP or anyone", WhyNoKey,
-             CheckRegisterBy, "service: uid:USER, group:GROUP or anyone"),
-      ListKey("names_from", &Config::names_from, NoReason, CheckNamesFrom,
+             WhyNoRegistrants, "service: uid:USER, group:GROUP or anyone"),
+      ListKey("names_from", &Config::names_from, NoReason, WhyNoSources,
               "also unit and container, in between"),
       {"destinations",
        "the first match counts\n"
@@ -913,12 +877,15 @@ const std::vector<Key>& AllKeys() {
          }
          *out << YAML::EndSeq;
        }},
-      ListKey("destinations_of", &Config::destinations_of, NoReason,
-              CheckDestinationsOf, ""),
+      ListKey("destinations_of", &Config::destinations_of, NoReason, WhyNoKinds,
+              ""),
       {"uplinks", "uplink: [interface, \"wwan*\"]",
        [](const YAML::Node& node, Config* config) {
          const Uplinks uplinks = ParseUplinks(node);
-         Require(node, CheckUplinks(uplinks));
+         const absl::Status checked = CheckUplinks(uplinks);
+         if (!checked.ok()) {
+           throw ConfigError(node, std::string(checked.message()));
+         }
          config->uplinks = uplinks;
        },
        [](const Config& config, YAML::Emitter* out) {
@@ -1074,8 +1041,9 @@ absl::Status CheckConfig(const Config& config) {
     }
   }
   // The YAML text above has replaced bytes that are not UTF-8, so check these here.
-  NETMETER_RETURN_IF_ERROR(CheckGroup(config.group));
-  NETMETER_RETURN_IF_ERROR(CheckBtf(config.btf));
+  if (!WhyNotUtf8(config.group).empty() || !WhyNotUtf8(config.btf).empty()) {
+    return absl::InvalidArgumentError("group and btf: expected UTF-8");
+  }
   return CheckTogether(config);
 }
 
@@ -1231,13 +1199,6 @@ uint64_t HashOf(absl::string_view bytes) {
   return hash;
 }
 
-uint64_t ConfigIdOf(const Config& config, uint64_t cgroup_id,
-                    uint64_t host_bits) {
-  return HashOf(absl::StrCat(
-      cgroup_id, "|", host_bits, "|",
-      absl::StrJoin(SettingsOf(config), "|", absl::PairFormatter("="))));
-}
-
 SourceRanks RanksOf(const std::vector<std::string>& sources) {
   SourceRanks ranks = {};
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -1307,7 +1268,9 @@ uint32_t BitsOfKinds(const std::vector<std::string>& kinds) {
 
 absl::StatusOr<Registrants> FindRegistrants(
     const std::map<std::string, std::string>& lines) {
-  NETMETER_RETURN_IF_ERROR(CheckRegisterBy(lines));
+  const std::string wrong = WhyNoRegistrants(lines);
+  if (!wrong.empty())
+    return absl::InvalidArgumentError("register_by: " + wrong);
   Registrants registrants;
   for (const auto& line : lines) {
     const std::optional<Registrant> parsed = ParseRegistrant(line.second);

@@ -156,11 +156,6 @@ std::string DescribeChanges(const SettingList& before,
 // no protection against deliberate collisions.
 uint64_t HashOf(absl::string_view bytes);
 
-// Hashes the configuration and its effects on this host. If the ids are equal, a load of
-// the same programs would change nothing.
-uint64_t ConfigIdOf(const Config& config, uint64_t cgroup_id,
-                    uint64_t host_bits);
-
 // --- As the programs see it ---
 
 // Indexed by enum nm_source: the position in the list, from 1 on; 0: not in it.

@@ -162,7 +162,8 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
   config_.services = {"mme"};
   ASSERT_EQ(MustLoad(), Action::kLoaded);
   // Not removed: the directory's mount is known by it on 5.10.
-  absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+  absl::StatusOr<UniqueFd> lock =
+      LockDirectory(config_.pin_dir, LOCK_EX, kLockTime);
   ASSERT_TRUE(lock.ok()) << lock.status();
   LoaderState state = *ReadState(lock->get(), "lock");
   state.config = "services: {";
@@ -248,7 +249,8 @@ TEST_F(ConfigRootTest, WhatIsLeftWithoutALockFileWantsTheWholeConfiguration) {
   MustLoad();
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);
   // Not removed: the directory's mount is known by it on 5.10.
-  absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+  absl::StatusOr<UniqueFd> lock =
+      LockDirectory(config_.pin_dir, LOCK_EX, kLockTime);
   ASSERT_TRUE(lock.ok()) << lock.status();
   LoaderState state = *ReadState(lock->get(), "lock");
   state.config = state.cgroup = "";
@@ -359,7 +361,8 @@ TEST_F(ConfigRootTest, ACgroupThatHasGoneIsNamedAsTheMetersOwn) {
 
 // It went on to wait, and Ctrl-C did nothing for half a minute.
 TEST_F(ConfigRootTest, ASignalEndsTheWaitForTheLock) {
-  absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+  absl::StatusOr<UniqueFd> lock =
+      LockDirectory(config_.pin_dir, LOCK_EX, kLockTime);
   ASSERT_TRUE(lock.ok()) << lock.status();
   EXPECT_EQ(InChild([this] {
               const SignalsBlocked blocked;

@@ -2,11 +2,16 @@
 #include "lib/loader/config.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -17,6 +22,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/unique_fd.h"
+#include "lib/loader/lock_file.h"
 
 namespace netmeter {
 namespace internal {
@@ -292,18 +299,13 @@ TEST(ConfigTest, WhatIsAmbiguousIsRefused) {
             "netmeter.yml:1: address: '2001:db8::1/32': expected "
             "2001:db8::/32, or 2001:db8::1 for this host alone");
   // These matched IPv4, too, or all of one kind, and were shown without an address.
-  for (const char* address : {"::/0", "0.0.0.0/0"}) {
+  for (const char* address :
+       {"::/0", "0.0.0.0/0", "::/1", "::/64", "::/80", "::fffe:0:0/95"}) {
     EXPECT_EQ(Error(absl::StrCat("destinations: [{name: x, address: '", address,
                                  "'}]")),
               absl::StrCat("netmeter.yml:1: address: '", address,
-                           "': to match all addresses, leave address out"));
-  }
-  for (const char* address : {"::/1", "::/64", "::/80", "::fffe:0:0/95"}) {
-    EXPECT_EQ(Error(absl::StrCat("destinations: [{name: x, address: '", address,
-                                 "'}]")),
-              absl::StrCat("netmeter.yml:1: address: '", address,
-                           "': contains ::ffff:0:0/96, which stands for IPv4: "
-                           "expected a longer prefix"));
+                           "': matches all IPv4 addresses, as ::ffff:0:0/96: "
+                           "expected a longer prefix, or no address"));
   }
   for (const char* address : {"::/96", "::1", "::ffff:10.0.0.0/104", "8000::/1",
                               "64:ff9b::/96", "128.0.0.0/1"}) {
@@ -398,10 +400,10 @@ TEST(ConfigTest, WhatNoFileCanHoldIsRefused) {
   Config config;
   EXPECT_TRUE(CheckConfig(config).ok());
   config.group = "\xff";
-  EXPECT_EQ(CheckConfig(config).message(), "group: expected UTF-8");
+  EXPECT_EQ(CheckConfig(config).message(), "group and btf: expected UTF-8");
   config = Config();
   config.btf = "/\xff";
-  EXPECT_EQ(CheckConfig(config).message(), "btf: expected UTF-8");
+  EXPECT_EQ(CheckConfig(config).message(), "group and btf: expected UTF-8");
   config = Config();
   config.services = {"a/b"};
   EXPECT_EQ(CheckConfig(config).message(),
@@ -416,9 +418,9 @@ TEST(ConfigHelp, HasEachKeyWithItsDefault) {
   const std::string help = ConfigHelp();
   EXPECT_THAT(help, HasSubstr("\n  max_series: 4096          (kind, name, "));
   EXPECT_THAT(help, HasSubstr("\n  btf: ''  "));
-  EXPECT_THAT(
-      help, HasSubstr("\n  destinations: [{name: dns, port: 53}]\n"
-                      "                            the first match counts\n"));
+  EXPECT_THAT(help,
+              HasSubstr("\n  destinations: [{name: dns, port: 53}]\n           "
+                        "                 the first match counts\n"));
   for (const auto& setting : SettingsOf(Config())) {
     EXPECT_THAT(help, HasSubstr("\n  " + setting.first + ": "));
   }
@@ -693,16 +695,6 @@ TEST(ConfigAsYaml, TellsWhetherAGroupIsRequired) {
   EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "group: \"\"\n");
 }
 
-TEST(ConfigId, IsAnotherOneForEverySetting) {
-  Config config;
-  const uint64_t id = ConfigIdOf(config, 1, 2);
-  EXPECT_EQ(ConfigIdOf(config, 1, 2), id);
-  EXPECT_NE(ConfigIdOf(config, 2, 2), id);
-  EXPECT_NE(ConfigIdOf(config, 1, 3), id);
-  config.sni_ports.push_back(1);
-  EXPECT_NE(ConfigIdOf(config, 1, 2), id);
-}
-
 DestinationRule Rule(uint16_t first, uint16_t last, uint8_t protocol) {
   DestinationRule rule;
   rule.name = "r";
@@ -839,6 +831,91 @@ TEST(NameSourcesTest, PatternsThatCannotMatchAreErrors) {
             "units: 'a.service': $1 stands for the *, and there is none");
   EXPECT_EQ(error("a*.service", "x-$1"),
             "units: 'a*.service': expected a name, or $1 alone");
+}
+
+// --- The lock file ---
+
+// Half a configuration was loaded after /run had been full.
+TEST(LoaderStateTest, ALineWithoutAnEndSaysNothing) {
+  const std::string path = testing::TempDir() + "/state";
+  UniqueFd file;
+  LoaderState state;
+  state.made = {"/run/a", "/run/a/b"};
+  state.config = "services: [one, two]\nmax_series: 40960\n";
+  state.cgroup = "/sys/fs/cgroup/a b\nc";
+  ASSERT_TRUE(WriteState(path, state, &file).ok());
+  EXPECT_EQ(ReadState(file.get(), path)->config, state.config);
+  EXPECT_EQ(ReadState(file.get(), path)->cgroup, state.cgroup);
+  const off_t size = lseek(file.get(), 0, SEEK_END);
+  for (off_t end = size - 1; end >= 0; --end) {
+    ASSERT_EQ(ftruncate(file.get(), end), 0);
+    const LoaderState found = *ReadState(file.get(), path);
+    EXPECT_EQ(found.config, "") << end;
+    EXPECT_THAT(found.cgroup, testing::AnyOf("", state.cgroup)) << end;
+    EXPECT_LE(found.made.size(), 2u);
+    for (const std::string& made : found.made) {
+      EXPECT_THAT(state.made, testing::Contains(made));
+    }
+  }
+}
+
+// It was written in place: a load that could not went on, the next one started from the
+// defaults, and register_by was gone.
+TEST(LoaderStateTest, WhatCannotBeWrittenLeavesTheOldStateAndItsLock) {
+  const std::string path = testing::TempDir() + "/state-and-lock";
+  LoaderState state;
+  state.config = "max_series: 100\n";
+  UniqueFd lock;
+  ASSERT_TRUE(WriteState(path, state, &lock).ok());
+  const auto is_locked = [&path] {
+    const UniqueFd other(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    return flock(other.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  };
+  EXPECT_TRUE(is_locked());
+  state.config = std::string(100000, 'x');
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit most = {4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &most);
+    _exit(WriteState(path, state, &lock).message() ==
+                  "write " + path + ": File too large"
+              ? 0
+              : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  UniqueFd there(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(ReadState(there.get(), path)->config, "max_series: 100\n");
+  EXPECT_TRUE(is_locked());
+  EXPECT_NE(access((path + ".new").c_str(), F_OK), 0);
+
+  // An error was taken for the end, and what the file says was overwritten.
+  const UniqueFd unreadable(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  EXPECT_EQ(ReadState(unreadable.get(), path).status().message(),
+            "read " + path + ": Bad file descriptor");
+
+  // Longer than what is read: it was written, and the next load knew nothing.
+  state.config = std::string(5 << 20, 'x');
+  EXPECT_EQ(WriteState(path, state, &lock).message(),
+            "write " + path +
+                ": the configuration is too long: 5242888 bytes of 4194304");
+  EXPECT_EQ(ReadState(there.get(), path)->config, "max_series: 100\n");
+
+  state.config = std::string(3 << 20, 'x');
+  ASSERT_TRUE(WriteState(path, state, &lock).ok());
+  there = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(ReadState(there.get(), path)->config, state.config);
+  EXPECT_TRUE(is_locked());
+}
+
+// /run/nm/a and /run/nm-a had one lock, and one configuration.
+TEST(LockFileTest, NoTwoPathsShareOne) {
+  EXPECT_EQ(LockFile("/sys/fs/bpf/netmeter"),
+            "/run/.netmeter-sys-fs-bpf-netmeter.lock");
+  EXPECT_NE(LockFile("/run/nm/a"), LockFile("/run/nm-a"));
+  EXPECT_EQ(LockFile("/run/nm-a"), "/run/.netmeter-run-nm\\x2da.lock");
 }
 
 }  // namespace

@@ -23,11 +23,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/cgroup.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
-#include "lib/loader/meter_object.h"
+#include "lib/loader/object.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
@@ -74,8 +75,7 @@ TEST_F(LoaderRootTest, ForeignFilesAreLeftAlone) {
 
 // A load was refused, although nothing there has a name that it needs.
 TEST_F(LoaderRootTest, ForeignPinsAreLeftAlone) {
-  bool made, mounted;
-  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
+  ASSERT_TRUE(PrepareDirectory(config_.pin_dir).ok());
   UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "foreign", 4, 4, 1, nullptr));
   ASSERT_TRUE(map.ok());
   ASSERT_EQ(bpf_obj_pin(map.get(), Pin("foreign").c_str()), 0);
@@ -201,9 +201,7 @@ TEST_F(LoaderRootTest, TheNameOfAMapAloneDoesNotMakeItOurs) {
     }
     const std::string unload(Unload(config_.pin_dir, &was_loaded).message());
     for (const std::string& error : {unload, LoadError()}) {
-      EXPECT_THAT(
-          error,
-          HasSubstr("names does not belong to the meter (map nm_names (id "));
+      EXPECT_THAT(error, HasSubstr(" does not belong to the meter (map nm_"));
       EXPECT_THAT(error, HasSubstr("without a meter's info beside it"));
       EXPECT_THAT(error, Not(HasSubstr("a part of the meter is left")));
     }
@@ -226,8 +224,8 @@ TEST_F(LoaderRootTest, TheNameOfAMapAloneDoesNotMakeItOurs) {
   EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
 }
 
-// Unload knew only the pins of its own version, and left a newer version's behind in a
-// file system that stays.
+// Unload knew the pins of its own version only, and left a newer one's behind where the
+// file system stays.
 TEST_F(LoaderRootTest, PinsOfOtherVersionsAreRemovedWithTheMeter) {
   ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
   ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
@@ -259,7 +257,7 @@ TEST_F(LoaderRootTest, AFullRunIsNoLackOfPrivilege) {
                   mount("full", "/run", "tmpfs", 0, "nr_inodes=1") != 0) {
                 return 2;
               }
-              const auto lock = LockDirectory("/run/x", 1);
+              const auto lock = LockDirectory("/run/x", LOCK_EX, kLockTime);
               return absl::IsResourceExhausted(lock.status()) &&
                              absl::EndsWith(lock.status().message(),
                                             ": No space left on device")
@@ -275,20 +273,10 @@ TEST_F(LoaderRootTest, AFullRunIsNoLackOfPrivilege) {
             !BecomeUser(kNobody)) {
           return 2;
         }
-        const auto lock = LockDirectory("/run/x", 1);
+        const auto lock = LockDirectory("/run/x", LOCK_EX, kLockTime);
         return absl::EndsWith(lock.status().message(), "(run as root)") ? 0 : 1;
       }),
       0);
-}
-
-TEST_F(LoaderRootTest, AMapOfAnotherKindAtInfoIsRefused) {
-  bool made, mounted;
-  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
-  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", 4, 8, 1, nullptr));
-  ASSERT_TRUE(map.ok());
-  ASSERT_EQ(bpf_obj_pin(map.get(), Pin("info").c_str()), 0);
-  EXPECT_THAT(LoadError(), HasSubstr("ABI"));
-  unlink(Pin("info").c_str());
 }
 
 // One before the counters of resets and time-outs: its map `tcp` has shorter values. It
@@ -318,8 +306,7 @@ TEST_F(LoaderRootTest, AMeterWithShorterConnectionsIsRefusedAndGoesOn) {
 // A newer version may lengthen them. The kernel writes a whole value: status and
 // retire gave it room for their own, on the stack of a root.
 TEST_F(LoaderRootTest, ValuesThatAreLongerThanOursAreNotReadIntoOurs) {
-  bool made, mounted;
-  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
+  ASSERT_TRUE(PrepareDirectory(config_.pin_dir).ok());
   const struct {
     const char* pin;
     bpf_map_type type;

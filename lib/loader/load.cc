@@ -2,33 +2,44 @@
 #include "lib/loader/load.h"
 
 #include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "bpf/internal.h"
+#include "lib/base/cgroup.h"
+#include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
+#include "lib/base/path.h"
+#include "lib/base/privileges.h"
 #include "lib/base/status_util.h"
-#include "lib/base/unique_fd.h"
+#include "lib/base/users.h"
 #include "lib/base/version.h"
-#include "lib/loader/adds.h"
 #include "lib/loader/adopt.h"
 #include "lib/loader/config.h"
-#include "lib/loader/configured_object.h"
-#include "lib/loader/existing.h"
-#include "lib/loader/features.h"
-#include "lib/loader/forwarding.h"
-#include "lib/loader/links.h"
-#include "lib/loader/locked_directory.h"
-#include "lib/loader/meter_object.h"
+#include "lib/loader/hooks.h"
+#include "lib/loader/lock_file.h"
+#include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/loader/plan.h"
-#include "lib/loader/retry.h"
-#include "lib/loader/rules.h"
-#include "lib/loader/step.h"
 #include "lib/loader/system.h"
+#include "lib/loader/tables.h"
+#include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
 #include "lib/loader/uplinks.h"
 #include "lib/reader/pins.h"
@@ -39,7 +50,26 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// --- The configuration, and the meter that is there --------------------------
+// --- What to load -------------------------------------------------------------
+
+// What a load is about to do. MakePlan() fills it and changes nothing on the host.
+struct Plan {
+  bool restart = false;  // unload first
+  LoadedMeter meter;
+  Config config;             // with the final sizes
+  SettingList old_settings;  // before this load; empty if not known
+  Cgroup cgroup;
+  TableSizes sizes;
+  std::optional<gid_t> readers;  // the group that may read; none: root only
+  std::string types_file;        // empty: the kernel shows its own
+  Registrants registrants;
+  Adds adds;
+  FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |
+                      NM_FEATURE_PROCESS_TRACKING | NM_FEATURE_GROUP_ACCESS |
+                      NM_FEATURE_MPTCP | NM_FEATURE_PLACES};
+  uint64_t config_id = 0;
+  std::vector<std::string> notes;
+};
 
 // Starts from the loaded configuration, or from that of a meter whose pins are gone.
 absl::Status ChangeConfig(const LockedDirectory& directory,
@@ -47,15 +77,15 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
                           Plan* plan) {
   Config config;
   const std::string& kept = directory.state().config;
-  const bool rest =
-      !plan->existing.found && (!kept.empty() || !plan->existing.rest.empty());
-  if (plan->existing.found || rest) {
+  const bool leftover =
+      !plan->meter.found && (!kept.empty() || !plan->meter.leftover.empty());
+  if (plan->meter.found || leftover) {
     absl::StatusOr<Config> loaded =
         ParseConfig(kept, "the loaded configuration", Config());
     if (loaded.ok() && !kept.empty()) {
       config = *loaded;
       config.sources = SourcesOf(kept);
-      plan->loaded = SettingsOf(config);
+      plan->old_settings = SettingsOf(config);
     } else if (!replaces) {
       // A load from the defaults would drop settings that only the old configuration has,
       // such as register_by, and would count for the whole host.
@@ -65,10 +95,10 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
           " does not have it): give --config FILE, or --defaults"));
     }
   }
-  if (rest) {
+  if (leftover) {
     // Pins are missing if a first load was killed early, or an unload late.
     plan->notes.push_back(absl::StrCat(
-        plan->existing.rest.empty()
+        plan->meter.leftover.empty()
             ? "found only a configuration: loaded a new meter"
         : plan->restart ? "unloaded first, then loaded"
                         : "found an incomplete meter: loaded a new one",
@@ -77,7 +107,10 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
   change(&config);
   config.pin_dir = directory.pins().path();
   plan->config = config;
-  StepLines("configuration: ", ConfigAsYaml(config, Keys::kAll));
+  for (const absl::string_view line : absl::StrSplit(
+           ConfigAsYaml(config, Keys::kAll), '\n', absl::SkipEmpty())) {
+    Trace("configuration: ", line);
+  }
   NETMETER_RETURN_IF_ERROR(CheckConfig(config));
   for (const std::string& note : WhatHasNoEffect(config)) {
     plan->notes.push_back(note);
@@ -88,76 +121,226 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
       .status();
 }
 
+// Opens the cgroup that the configuration names. If it names none, a meter keeps its
+// cgroup, or that of before it was damaged. A new meter counts for the whole host.
+absl::Status FindCgroup(const LoaderState& before, Plan* plan) {
+  const LoadedMeter& meter = plan->meter;
+  absl::StatusOr<std::string> path = plan->config.cgroup;
+  std::string hint;
+  if (!path->empty()) {
+    // The path is compared with the lines of /proc/PID/cgroup.
+    path = CanonicalPath(*path);
+  } else if (meter.found) {
+    path = TextOf(meter.info.cgroup);
+    hint = " (the meter counts for it: create it again, or ";
+  } else if (!before.cgroup.empty()) {
+    path = before.cgroup;
+    hint = " (the meter here counted for it: give --cgroup, or ";
+  } else if (!meter.leftover.empty()) {
+    return absl::FailedPreconditionError(
+        "the cgroup of the leftover meter is unknown: give --cgroup");
+  } else {
+    path = FindCgroupRoot();
+  }
+  if (!path.ok()) return path.status();
+  absl::StatusOr<Cgroup> opened = OpenCgroup(*path);
+  if (opened.ok()) {
+    plan->cgroup = *std::move(opened);
+    return absl::OkStatus();
+  }
+  if (!absl::IsNotFound(opened.status()) || hint.empty()) {
+    return opened.status();
+  }
+  return absl::NotFoundError(
+      absl::StrCat(opened.status().message(), hint,
+                   LoaderCommand("unload", plan->config.pin_dir), " first)"));
+}
+
+// A meter counts for one cgroup. If this cgroup was removed and created again, its
+// programs are gone, and the load attaches them to the new cgroup.
+absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
+  LoadedMeter* const meter = &plan->meter;
+  if (meter->info.cgroup_id == plan->cgroup.id) return absl::OkStatus();
+  const std::string counted = TextOf(meter->info.cgroup);
+  if (counted == plan->cgroup.path && CgroupIsGone(meter->info.cgroup_id)) {
+    meter->moved = true;
+    plan->notes.push_back(absl::StrCat(
+        counted,
+        " was removed and created again: attached again, counters kept"));
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      pins.path(), " counts for cgroup ", counted, ", not ", plan->cgroup.path,
+      " (", LoaderCommand("unload", pins.path()),
+      " first, or choose another --pin-dir)"));
+}
+
+// Decides the sizes of the tables. Existing tables keep their entries. FailedPrecondition
+// if they cannot grow to the requested size.
+absl::Status DecideSizes(const std::string& pin_dir, Plan* plan) {
+  Config& config = plan->config;
+  TableSizes& sizes = plan->sizes;
+  const nm_info& info = plan->meter.info;
+  const bool upgrade = plan->meter.found;
+  // Possible CPUs and not online ones: a CPU that is plugged in later needs cells, too.
+  const int cpus = libbpf_num_possible_cpus();
+  if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
+  sizes.cells_per_series = static_cast<uint32_t>(cpus) + 1;
+  const auto keep = [plan, &pin_dir](const char* what, uint32_t now,
+                                     uint32_t* wanted) {
+    if (*wanted == now) return;
+    plan->notes.push_back(
+        absl::StrCat(what, " stays ", now, " (", RestartCommand(pin_dir), ")"));
+    *wanted = now;
+  };
+  if (upgrade) {
+    const bool old = info.first_series == 0 || info.first_names == 0;
+    if (old || info.cells_per_series != sizes.cells_per_series) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          pin_dir,
+          old ? " was loaded by an older version"
+              : absl::StrCat(" was loaded for ", info.cells_per_series - 1,
+                             " possible CPUs, now there are ", cpus),
+          " (", RestartCommand(pin_dir), ")"));
+    }
+    if (config.max_series < info.max_series) {
+      keep("max_series", info.max_series, &config.max_series);
+    }
+    if (config.max_names < info.max_names) {
+      keep("max_names", info.max_names, &config.max_names);
+    }
+    keep("max_processes", info.max_processes, &config.max_processes);
+    if (RoundUpToPowerOfTwo(config.max_sockets) != info.max_sockets) {
+      keep("max_sockets", info.max_sockets, &config.max_sockets);
+    }
+  }
+  sizes.first_series = upgrade ? info.first_series : config.max_series;
+  sizes.first_names = upgrade ? info.first_names : config.max_names;
+  for (const auto& table :
+       {std::make_tuple("max_series", config.max_series, sizes.first_series),
+        std::make_tuple("max_names", config.max_names, sizes.first_names)}) {
+    const uint32_t most = CeilingOf(std::get<2>(table));
+    if (std::get<1>(table) <= most) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        std::get<0>(table), ": tables made for ", std::get<2>(table),
+        " grow to ", most, " at most (", RestartCommand(pin_dir), ")"));
+  }
+  sizes.max_series = config.max_series;
+  sizes.max_names = config.max_names;
+  sizes.max_processes = config.max_processes;
+  sizes.max_sockets = RoundUpToPowerOfTwo(config.max_sockets);
+  return absl::OkStatus();
+}
+
+// Decides who may read, by the configuration and the kernel. The group may read only if
+// it cannot write. NotFound if the configuration requires a group that does not exist.
+absl::Status DecideAccess(const Config& config, Plan* plan) {
+  const auto root_only = [plan](absl::string_view reason) {
+    plan->features.TurnOff(NM_FEATURE_GROUP_ACCESS,
+                           absl::StrCat(reason, ": root only"));
+    return absl::OkStatus();
+  };
+  if (config.group.empty()) return root_only("no group is configured");
+  const absl::StatusOr<gid_t> group = FindGroup(config.group);
+  if (!group.ok()) {
+    return config.group_required ? group.status()
+                                 : root_only(group.status().message());
+  }
+  if (UnprivilegedBpfDisabled() == 0) {
+    // Freezing stops bpf(2) and mmap(2), but no program. With this setting any user may
+    // load a socket filter, which could write any map that the user can open.
+    plan->features.TurnOff(
+        NM_FEATURE_GROUP_ACCESS,
+        "kernel.unprivileged_bpf_disabled is 0, so readers could write: root "
+        "only (run: sysctl kernel.unprivileged_bpf_disabled=2)");
+    return absl::OkStatus();
+  }
+  plan->readers = *group;
+  // The pins get the group anyway: another kernel may be booted tomorrow, and
+  // netmeter-fds takes its group from the pins.
+  const absl::StatusOr<bool> direct = UsersMayOpenPins();
+  if (!direct.ok()) return direct.status();
+  if (!*direct) {
+    plan->features.Remark(NM_FEATURE_GROUP_ACCESS,
+                          "this kernel refuses bpf(2) to users: they read "
+                          "through netmeter-fds");
+  }
+  return absl::OkStatus();
+}
+
+// Finds the group, the types and the users of this host.
+absl::Status LookAtHost(Plan* plan) {
+  const Config& config = plan->config;
+  NETMETER_RETURN_IF_ERROR(DecideAccess(config, plan));
+  absl::StatusOr<std::string> types = FindKernelTypes(config.btf);
+  if (!types.ok()) return types.status();
+  plan->types_file = *std::move(types);
+  if (!config.btf.empty() && plan->types_file.empty()) {
+    plan->notes.push_back("btf has no effect: the kernel has its own types");
+  }
+  absl::StatusOr<Registrants> registrants = FindRegistrants(config.register_by);
+  if (!registrants.ok()) return registrants.status();
+  plan->registrants = *std::move(registrants);
+  return absl::OkStatus();
+}
+
+// An id of all that decides what a load of the same programs makes: the configuration and
+// its effects on this host. If the ids are equal, the load would change nothing.
+absl::Status DecideConfigId(Plan* plan) {
+  const absl::StatusOr<std::string> uplinks =
+      PlaceOfUplinks(plan->config.uplinks);
+  if (!uplinks.ok()) return uplinks.status();
+  plan->config_id = HashOf(absl::StrCat(
+      absl::StrJoin(SettingsOf(plan->config), "|", absl::PairFormatter("=")),
+      "|", plan->features.bits(), "|", plan->readers.value_or(0), "|",
+      // Several mounts may name one cgroup, and the mount in the path may go away.
+      plan->cgroup.id, "|", plan->cgroup.path, "|",
+      // When the kernel shows its own types later, a load can turn on more features.
+      !plan->types_file.empty(), "|", TextOf(plan->registrants), "|", *uplinks,
+      "|", ForwardingBuildId()));
+  return absl::OkStatus();
+}
+
+// Decides what to load. Changes nothing.
+absl::Status MakePlan(const LockedDirectory& directory,
+                      const ConfigChange& change, bool replaces, Plan* plan) {
+  const PinDir& pins = directory.pins();
+  NETMETER_RETURN_IF_ERROR(CheckContents(pins.path()));
+  absl::StatusOr<LoadedMeter> meter =
+      FindMeter(pins, directory.state(), plan->restart);
+  if (!meter.ok()) return meter.status();
+  plan->meter = *std::move(meter);
+  NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
+  NETMETER_RETURN_IF_ERROR(FindCgroup(directory.state(), plan));
+  if (plan->meter.found) {
+    NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
+    NETMETER_RETURN_IF_ERROR(CheckNetworkOfUplinks(plan->config.uplinks, pins));
+  }
+  NETMETER_RETURN_IF_ERROR(DecideSizes(pins.path(), plan));
+  NETMETER_RETURN_IF_ERROR(LookAtHost(plan));
+  return DecideConfigId(plan);
+}
+
+// Whether a load would change nothing.
+bool IsUpToDate(const PinDir& pins, const Plan& plan) {
+  const nm_info& info = plan.meter.info;
+  return plan.meter.found && info.build_id == BuildId() &&
+         info.config_id == plan.config_id && TextOf(info.version) == kVersion &&
+         FindMissingLinks(pins, info).empty() && AreComplete(pins, info);
+}
+
 std::string TextToKeep(const Config& config) {
   return absl::StrCat("# netmeter-loader ", kVersion, "\n",
                       ConfigAsYaml(config, Keys::kChanged));
 }
 
-// Whether all ids up to the sizes in `info` are handed out.
-bool HasAllIds(const PinDir& pins, const nm_info& info) {
-  const UniqueFd fd(bpf_obj_get(pins.PathOf("stats").c_str()));
-  nm_stats stats = {};
-  return fd.ok() && ReadOnlyValue(fd.get(), &stats) &&
-         NM_SLOT_FIRST + stats.slots_made >= info.max_series &&
-         NM_NAME_FIRST + stats.names_made >= info.max_names;
-}
-
-// Whether a load would change nothing.
-bool IsUpToDate(const PinDir& pins, const Plan& plan) {
-  const nm_info& info = plan.existing.info;
-  if (!plan.existing.found || info.build_id != plan.build_id ||
-      info.config_id != plan.config_id || TextOf(info.version) != kVersion) {
-    return false;
-  }
-  for (const LinkPin& link : LinkPins()) {
-    const bool wanted = link.feature == 0 || plan.existing.has(link.feature);
-    if (wanted && !IsAttached(pins.PathOf(link.pin), plan.cgroup.id)) {
-      return false;
-    }
-  }
-  for (const MapPin& map : MapPins()) {
-    if (!pins.Has(map.pin)) return false;
-  }
-  for (const char* link : kForwardLinks) {
-    if (plan.existing.has(NM_FEATURE_FORWARDED) && !pins.Has(link)) {
-      return false;
-    }
-  }
-  return HasAllIds(pins, info);
-}
-
 // --- Invisible steps ---------------------------------------------------------
-
-// Reuses the maps that an upgrade keeps. A missing map is an error, except an extent that
-// `info` does not list yet.
-absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
-                       MeterObject* object) {
-  for (const MapPin& map : MapPins()) {
-    if (!map.kept) continue;
-    absl::StatusOr<UniqueFd> fd = pins.Open(map.pin);
-    if (!fd.ok()) return fd.status();
-    NETMETER_RETURN_IF_ERROR(object->Reuse(map.pin, fd->get(), pins.path()));
-  }
-  for (const ExtentPin& map : ExtentPins()) {
-    if (object->map(map.pin) == nullptr) continue;
-    UniqueFd fd(bpf_obj_get(pins.PathOf(map.pin).c_str()));
-    if (fd.ok()) {
-      NETMETER_RETURN_IF_ERROR(object->Reuse(map.pin, fd.get(), pins.path()));
-      continue;
-    }
-    const bool used = map.extent < (map.map == kNames ? info.names_extents
-                                                      : info.series_extents);
-    if (errno != ENOENT || used) {
-      return ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf(map.pin)));
-    }
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
                                                             const PinDir& pins,
                                                             bool tracing) {
-  MeterObjectOptions options = ObjectOptionsOf(plan.config);
+  ObjectOptions options;
+  options.config = plan.config;
   options.sizes = plan.sizes;
   options.adds = plan.adds;
   options.types_file = plan.types_file;
@@ -166,10 +349,9 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();
-  Step("opened the BPF object", tracing ? "" : ", without tracing programs");
-  if (plan.existing.found) {
-    NETMETER_RETURN_IF_ERROR(
-        ReuseMaps(pins, plan.existing.info, object->get()));
+  Trace("opened the BPF object", tracing ? "" : ", without tracing programs");
+  if (plan.meter.found) {
+    NETMETER_RETURN_IF_ERROR(ReuseMaps(pins, plan.meter.info, object->get()));
   }
   NETMETER_RETURN_IF_ERROR((*object)->Load());
   // libbpf creates objects without names after one attempt with a name has failed, for
@@ -178,43 +360,37 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
     return absl::UnavailableError(
         "the kernel would not name a BPF object: run it again");
   }
-  ReportObject(**object, plan.existing.found);
   return object;
 }
 
 // Fills new maps. Maps that an upgrade keeps already have this content.
 absl::Status FillMaps(const PinDir& pins, const Plan& plan, MeterObject* object,
                       UplinkMaps* uplinks) {
-  if (!plan.existing.found) {
+  if (!plan.meter.found) {
     NETMETER_RETURN_IF_ERROR(object->FillReserved());
     NETMETER_RETURN_IF_ERROR(object->PushFreeIds());
   }
   NETMETER_RETURN_IF_ERROR(
-      uplinks->Fill(plan.config.uplinks, plan.existing.info, pins, object));
+      uplinks->Fill(plan.config.uplinks, plan.meter.info, pins, object));
   // The new links of these count at once.
-  if (!plan.existing.found || plan.existing.moved) {
+  if (!plan.meter.found || plan.meter.moved) {
     NETMETER_RETURN_IF_ERROR(uplinks->Begin(pins));
   }
   return FillRules(plan.config, plan.registrants, *object);
 }
 
-// After this only BPF programs can write these maps. The loader skips maps that are
-// frozen already: the kernel answers EPERM for them, as for a caller without the
-// permission.
-absl::Status FreezeSharedMaps(const MeterObject& object) {
-  const auto freeze = [&object](const char* pin) {
-    const int fd = object.MapFd(pin);
-    if (fd < 0 || FdInfoNumber(fd, "frozen") != 0) return absl::OkStatus();
-    return ErrnoStatus(bpf_map_freeze(fd), absl::StrCat("freeze ", pin));
-  };
-  for (const MapPin& map : MapPins()) {
-    if (map.shared()) NETMETER_RETURN_IF_ERROR(freeze(map.pin));
+// Turns off the features that the loaded programs lack on this kernel.
+void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
+  if (!object.follows_mptcp()) {
+    features->TurnOff(NM_FEATURE_MPTCP,
+                      "the kernel has no MPTCP, or does not tell the owner of "
+                      "a subflow (Linux 5.19 does): unattributed");
   }
-  for (const ExtentPin& map : ExtentPins()) {
-    NETMETER_RETURN_IF_ERROR(freeze(map.pin));
+  if (!object.may_read_places()) {
+    features->TurnOff(NM_FEATURE_PLACES,
+                      "lockdown=confidentiality, or no process_tracking: no "
+                      "names by unit or container");
   }
-  Step("froze the maps that readers see");
-  return absl::OkStatus();
 }
 
 void NoteLeftOut(const LeftOut& left_out, const char* what, Plan* plan) {
@@ -245,11 +421,11 @@ void NameProcesses(const MeterObject& object, Plan* plan) {
 absl::Status Attach(Plan* plan, Prepared* prepared) {
   const MeterObject& object = *prepared->object;
   Links* const links = prepared->links.get();
-  const ExistingMeter& existing = plan->existing;
-  const uint64_t had = existing.found ? existing.info.features : 0;
+  const LoadedMeter& meter = plan->meter;
+  const uint64_t had = meter.found ? meter.info.features : 0;
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kProcess, had, &plan->features));
-  const bool attaches_all = !existing.found || existing.moved;
+  const bool attaches_all = !meter.found || meter.moved;
   if (attaches_all) NameProcesses(object, plan);
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kSocket, had, &plan->features));
@@ -262,7 +438,7 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kPacket, had, &plan->features));
   NETMETER_RETURN_IF_ERROR(prepared->forwarding->Attach(
-      {!plan->config.uplinks.empty(), existing.has(NM_FEATURE_FORWARDED),
+      {!plan->config.uplinks.empty(), meter.has(NM_FEATURE_FORWARDED),
        plan->types_file},
       object, &plan->features));
   if (attaches_all) return absl::OkStatus();
@@ -286,13 +462,13 @@ absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
   prepared->object = *std::move(object);
   TurnOffWhatItLacks(*prepared->object, &plan->features);
   // The kernel has accepted the new programs, so the leftover pins can go.
-  if (!plan->existing.rest.empty()) {
+  if (!plan->meter.leftover.empty()) {
     NETMETER_RETURN_IF_ERROR(TellReaders(pins));
     // A load after a kill finds leftover pins from here on, and the new configuration.
     prepared->stands = "a part of the old meter is left: run load again";
     NETMETER_RETURN_IF_ERROR(
         directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path));
-    NETMETER_RETURN_IF_ERROR(RemoveRest(plan->existing, pins));
+    NETMETER_RETURN_IF_ERROR(RemovePins(pins, plan->meter.leftover));
     prepared->stands = "nothing is loaded";
   }
   NETMETER_RETURN_IF_ERROR(
@@ -314,8 +490,8 @@ absl::Status Prepare(LockedDirectory* directory, Plan* plan,
       status = PrepareWith(directory, true, plan, prepared);
     }
   }
-  if (status.ok() || (IsTransient(status) &&
-                      plan->existing.has(NM_FEATURE_PROCESS_TRACKING))) {
+  if (status.ok() ||
+      (IsTransient(status) && plan->meter.has(NM_FEATURE_PROCESS_TRACKING))) {
     return status;
   }
   const bool transient = IsTransient(status);
@@ -331,11 +507,61 @@ absl::Status Prepare(LockedDirectory* directory, Plan* plan,
                                                             : status;
 }
 
+template <size_t N>
+void CopyText(absl::string_view text, char (&field)[N]) {
+  memset(field, 0, N);
+  memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+// The sizes come first in the struct, so that a reader of another version knows how much
+// it may read (CheckInfo() in lib/reader/shared_maps.h). Only nm_command sets `closed`.
+nm_info MakeInfo(const Plan& plan) {
+  const Config& config = plan.config;
+  nm_info info = {};
+  info.magic = NM_MAGIC;
+  info.abi_major = NM_ABI_MAJOR;
+  info.abi_minor = NM_ABI_MINOR;
+  info.info_size = sizeof(nm_info);
+  info.cell_size = sizeof(nm_cell);
+  info.name_size = sizeof(nm_name);
+  info.stats_size = sizeof(nm_stats);
+  info.tcp_size = sizeof(nm_tcp);
+  info.cells_per_series = plan.sizes.cells_per_series;
+  info.max_series = config.max_series;
+  info.max_names = config.max_names;
+  info.max_processes = config.max_processes;
+  info.max_sockets = plan.sizes.max_sockets;
+  info.first_series = plan.sizes.first_series;
+  info.first_names = plan.sizes.first_names;
+  info.series_extents =
+      static_cast<nm_u8>(ExtentsFor(info.first_series, config.max_series));
+  info.names_extents =
+      static_cast<nm_u8>(ExtentsFor(info.first_names, config.max_names));
+  info.loaded_ns = ClockNs(CLOCK_BOOTTIME);
+  info.created_ns =
+      plan.meter.found ? plan.meter.info.created_ns : info.loaded_ns;
+  info.features = plan.features.bits();
+  info.build_id = BuildId();
+  // No configuration has id 0, so the next load finds something to do.
+  info.config_id = plan.features.any_off_for_now() ? 0 : plan.config_id;
+  info.cgroup_id = plan.cgroup.id;
+  CopyText(kVersion, info.version);
+  CopyText(KernelRelease(), info.kernel);
+  CopyText(plan.cgroup.path, info.cgroup);
+  CopyText(plan.features.reasons(), info.reasons);
+  CopyText(absl::StrJoin(config.destination_suffixes, "\n"), info.suffixes);
+  info.adds_received = static_cast<nm_u8>(1 + plan.adds.ingress);
+  info.adds_sent = static_cast<nm_u8>(1 + plan.adds.egress);
+  info.decimal_sizes = config.decimal_sizes ? 1 : 0;
+  info.fold_unknown = config.fold_unknown_destinations ? 1 : 0;
+  return info;
+}
+
 // --- Visible steps -----------------------------------------------------------
 
 void NoteChanges(Plan* plan) {
   const std::string changes =
-      DescribeChanges(plan->loaded, SettingsOf(plan->config));
+      DescribeChanges(plan->old_settings, SettingsOf(plan->config));
   if (changes.empty()) return;
   plan->notes.push_back(absl::StrCat("the configuration changed: ", changes));
 }
@@ -350,50 +576,56 @@ LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
   return result;
 }
 
-// Pins maps that have no pin yet. Readers ignore them until `info` lists them.
-absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object) {
-  const auto pin_new = [&pins](int fd, const char* pin) {
-    return fd < 0 || pins.Has(pin) ? absl::OkStatus() : pins.Pin(fd, pin);
+// Sets owner and mode of all map pins, and of the directory if it is ours.
+// PermissionDenied: needs CAP_CHOWN.
+absl::Status SetModes(const LockedDirectory& directory,
+                      const std::optional<gid_t>& readers) {
+  const PinDir& pins = directory.pins();
+  const auto set = [&](const std::string& path, bool shared, mode_t mode) {
+    const gid_t gid = shared ? readers.value_or(0) : 0;
+    if (chown(path.c_str(), 0, gid) != 0) {
+      const int error = errno;
+      return ErrnoStatus(error, absl::StrCat("give ", path, " to group ", gid),
+                         error == EPERM ? "needs CAP_CHOWN" : "");
+    }
+    // The bits of the group are those of the owner.
+    if (!shared || !readers.has_value()) mode &= 0700;
+    if (chmod(path.c_str(), mode) == 0) return absl::OkStatus();
+    return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
   };
+  // 0660: a map that is opened read-only cannot be mapped.
   for (const ExtentPin& map : ExtentPins()) {
-    NETMETER_RETURN_IF_ERROR(pin_new(object.MapFd(map.pin), map.pin));
+    if (!pins.Has(map.pin)) continue;
+    NETMETER_RETURN_IF_ERROR(set(pins.PathOf(map.pin), true, 0660));
   }
   for (const MapPin& map : MapPins()) {
-    if (map.reader == kInfo) continue;
-    NETMETER_RETURN_IF_ERROR(pin_new(object.MapFd(map.pin), map.pin));
+    // `info` is pinned last.
+    if (map.reader == kInfo && !pins.Has(map.pin)) continue;
+    NETMETER_RETURN_IF_ERROR(set(pins.PathOf(map.pin), map.shared(), 0660));
   }
-  return absl::OkStatus();
-}
-
-// These maps belong to the programs of one load, so each load replaces them.
-absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object) {
-  for (const MapPin& map : MapPins()) {
-    if (map.kept) continue;
-    NETMETER_RETURN_IF_ERROR(pins.Replace(object.MapFd(map.pin), map.pin));
-  }
+  // The directory belongs to the owner of that BPF file system.
+  if (!directory.is_own()) return absl::OkStatus();
+  NETMETER_RETURN_IF_ERROR(set(pins.path(), true, 0750));
+  Trace("set the modes below ", pins.path(), ": ",
+        readers.has_value() ? absl::StrCat("group ", *readers, " may read")
+                            : "root only");
   return absl::OkStatus();
 }
 
 // After this `info` says that the meter is complete.
-absl::Status Finish(const Plan& plan, bool own_directory, const PinDir& pins,
+absl::Status Finish(const LockedDirectory& directory, const Plan& plan,
                     const MeterObject& object) {
+  const PinDir& pins = directory.pins();
   NETMETER_RETURN_IF_ERROR(object.WriteInfo(MakeInfo(plan)));
-  Step("wrote ", Describe(object.MapFd("info")));
+  Trace("wrote ", Describe(object.MapFd("info")));
   if (!pins.Has("info")) {
     NETMETER_RETURN_IF_ERROR(pins.Pin(object.MapFd("info"), "info"));
   }
-  NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.access, own_directory));
+  NETMETER_RETURN_IF_ERROR(SetModes(directory, plan.readers));
   // All programs know the new ids by now, and readers see the new maps.
   NETMETER_RETURN_IF_ERROR(object.PushFreeIds());
-  Step("handed out new ids");
-  // An extent may be left by a resize that was killed before it wrote `info`, and that is
-  // no longer wanted.
-  for (const ExtentPin& map : ExtentPins()) {
-    if (object.MapFd(map.pin) < 0 && pins.Has(map.pin)) {
-      NETMETER_RETURN_IF_ERROR(pins.Remove(map.pin));
-    }
-  }
-  return absl::OkStatus();
+  Trace("handed out new ids");
+  return RemoveUnusedExtents(pins, object);
 }
 
 absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
@@ -404,21 +636,21 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
   absl::Status status = PinNewMaps(pins, object);
   // Readers that may open the old extents must be able to open the new ones before `info`
   // lists them.
-  if (status.ok()) status = SetModes(pins, plan->access, directory->is_own());
+  if (status.ok()) status = SetModes(*directory, plan->readers);
   if (status.ok()) {
     status = directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path);
   }
   if (!status.ok()) return WithState(status, kNothingWasChanged);
   // `info` needs the names of uplinks before a packet counts under one of them.
-  nm_info unfinished = plan->existing.info;
+  nm_info unfinished = plan->meter.info;
   unfinished.build_id = 0;
   status = Retry([&] { return object.WriteInfo(unfinished); });
   if (!status.ok()) {
     directory->KeepConfig(before.config, before.cgroup).IgnoreError();
     return WithState(status, kNothingWasChanged);
   }
-  Step("began: ", Describe(object.MapFd("info")));
-  if (!plan->existing.moved) NameProcesses(object, plan);
+  Trace("began: ", Describe(object.MapFd("info")));
+  if (!plan->meter.moved) NameProcesses(object, plan);
   size_t done = 0;
   status = Retry([&] {
     NETMETER_RETURN_IF_ERROR(prepared->uplinks.Begin(pins));
@@ -426,7 +658,7 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
     NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan->features, &done));
     NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
     NETMETER_RETURN_IF_ERROR(prepared->uplinks.End());
-    return Finish(*plan, directory->is_own(), pins, object);
+    return Finish(*directory, *plan, object);
   });
   if (status.ok()) return status;
   return WithState(
@@ -446,27 +678,10 @@ absl::Status Install(LockedDirectory* directory, const Plan& plan,
     size_t done = 0;
     NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan.features, &done));
     NETMETER_RETURN_IF_ERROR(PinNewMaps(pins, *prepared->object));
-    NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.access, directory->is_own()));
+    NETMETER_RETURN_IF_ERROR(SetModes(*directory, plan.readers));
     NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
-    return Finish(plan, directory->is_own(), pins, *prepared->object);
+    return Finish(*directory, plan, *prepared->object);
   });
-}
-
-// Decides what to load. Changes nothing.
-absl::Status MakePlan(const LockedDirectory& directory,
-                      const ConfigChange& change, bool replaces, Plan* plan) {
-  const PinDir& pins = directory.pins();
-  NETMETER_RETURN_IF_ERROR(
-      FindExisting(pins, directory.state(), plan->restart, &plan->existing));
-  const bool upgrade = plan->existing.found;
-  NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
-  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(directory.state(), plan));
-  if (upgrade) {
-    NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
-    NETMETER_RETURN_IF_ERROR(CheckNetworkOfUplinks(plan->config.uplinks, pins));
-  }
-  NETMETER_RETURN_IF_ERROR(DecideSizes(pins.path(), plan));
-  return DecideIdentity(plan);
 }
 
 // The caller holds the lock.
@@ -476,20 +691,20 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   const PinDir& pins = directory->pins();
   const absl::Status planned = MakePlan(*directory, change, replaces, plan);
   if (!planned.ok()) return WithState(planned, kNothingWasChanged);
-  const bool upgrade = plan->existing.found;
+  const bool upgrade = plan->meter.found;
   if (IsUpToDate(pins, *plan)) {
-    NETMETER_RETURN_IF_ERROR(SetModes(pins, plan->access, directory->is_own()));
+    NETMETER_RETURN_IF_ERROR(SetModes(*directory, plan->readers));
     NETMETER_RETURN_IF_ERROR(
         directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path));
     return MakeResult(LoadResult::Action::kUnchanged, *plan);
   }
-  if (upgrade && plan->existing.info.build_id == 0) {
+  if (upgrade && plan->meter.info.build_id == 0) {
     plan->notes.push_back(
         "finished an upgrade that a killed or failed load had begun");
   }
-  plan->adds = FindAdds();
-  Step("adds: received ", NameOf(plan->adds.ingress), ", sent ",
-       NameOf(plan->adds.egress));
+  plan->adds = ChooseAdds(ReadPreemption());
+  Trace("adds: received ", NameOf(plan->adds.ingress), ", sent ",
+        NameOf(plan->adds.egress));
   const absl::Status status = Prepare(directory, plan, prepared);
   if (!status.ok()) return WithState(status, prepared->stands);
   if (upgrade) {
@@ -504,7 +719,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   }
   // Readers cannot open this meter without `info`, so remove it as an unload does.
   prepared->links.reset();
-  const absl::Status removed = RemoveMeter(pins.path(), directory->state());
+  const absl::Status removed = RemoveMeter(*directory);
   return WithState(
       installed, removed.ok()
                      ? std::string("nothing is loaded")
@@ -518,16 +733,14 @@ absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
                                 const ConfigChange& change, bool replaces,
                                 bool restart) {
   CaptureLibbpfMessages();
-  Plan plan;
-  plan.restart = restart;
-  change(&plan.config);
-  plan.config.pin_dir = pin_dir;
-  absl::Status checked = CheckWhatIsAsked(&plan);
-  if (checked.ok()) checked = CountCells(&plan);
+  // Early, because the reason helps more than what would fail without it.
+  const absl::Status checked = CheckHost();
   if (!checked.ok()) return WithState(checked, kNothingWasChanged);
   absl::StatusOr<std::unique_ptr<LockedDirectory>> directory =
       LockedDirectory::Lock(pin_dir);
   if (!directory.ok()) return WithState(directory.status(), kNothingWasChanged);
+  Plan plan;
+  plan.restart = restart;
   Prepared prepared;  // refers to the plan and to the directory
   return LoadLocked(directory->get(), change, replaces, &plan, &prepared);
 }

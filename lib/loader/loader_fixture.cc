@@ -21,10 +21,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/cgroup.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/status.h"
-#include "lib/loader/step.h"
 #include "lib/loader/system.h"
+#include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
 #include "lib/reader/pins.h"
 #include "netmeter/meter.h"
@@ -117,9 +118,9 @@ std::string LoaderRootTest::LoadError() {
 bool LoaderRootTest::LoadKilledAt(const std::string& step) {
   const pid_t child = fork();
   if (child == 0) {
-    SetStepObserver([&](const std::string& done) {
+    TraceObserver() = [&](const std::string& done) {
       if (done.find(step) != std::string::npos) raise(SIGKILL);
-    });
+    };
     _exit(Load(config_).ok() ? 0 : 1);
   }
   int status = 0;
@@ -139,12 +140,12 @@ std::string LoaderRootTest::KilledAfter(const std::string& from, int steps,
   const pid_t child = fork();
   if (child == 0) {
     int count = -1;
-    SetStepObserver([&](const std::string& done) {
+    TraceObserver() = [&](const std::string& done) {
       if (count < 0 && done.find(from) == std::string::npos) return;
       if (++count < steps) return;
       if (write(fds[1], done.data(), done.size()) < 0) _exit(3);
       raise(SIGKILL);
-    });
+    };
     _exit(call() ? 0 : 1);
   }
   close(fds[1]);

@@ -30,8 +30,8 @@ constexpr size_t kMostStateBytes = 4 << 20;
 // The file that WriteState() renames over the lock file.
 std::string NextLockFile(const std::string& file) { return file + ".new"; }
 
-// Whether a signal is pending that this process blocks (SignalsBlocked) and that asks it
-// to end.
+// Whether a signal is pending that this process blocks (SignalsBlocked) and
+// that asks it to end.
 bool SignalIsPending() {
   sigset_t pending;
   if (sigpending(&pending) != 0) return false;
@@ -41,8 +41,8 @@ bool SignalIsPending() {
          sigismember(&pending, SIGQUIT) == 1;
 }
 
-// Whether `fd` is still the file at `file`. The previous holder of the lock may have
-// removed or replaced the file.
+// Whether `fd` is still the file at `file`. The previous holder of the lock may
+// have removed or replaced the file.
 absl::StatusOr<bool> IsTheFile(const UniqueFd& fd, const std::string& file) {
   struct stat mine = {}, there = {};
   if (fstat(fd.get(), &mine) != 0 ||
@@ -52,51 +52,35 @@ absl::StatusOr<bool> IsTheFile(const UniqueFd& fd, const std::string& file) {
   return mine.st_ino == there.st_ino;
 }
 
-enum class Tried {
-  kLocked,
-  kReplaced,  // the file was replaced: open it again
-  kBusy,
-};
-
-// Tries flock(2) on `fd`, opened from `file`, without waiting. `how`: LOCK_EX or LOCK_SH.
-absl::StatusOr<Tried> TryLock(const UniqueFd& fd, const std::string& file,
-                              int how) {
-  if (flock(fd.get(), how | LOCK_NB) == 0) {
-    const absl::StatusOr<bool> found = IsTheFile(fd, file);
-    if (!found.ok()) return found.status();
-    return *found ? Tried::kLocked : Tried::kReplaced;
-  }
-  if (errno == EWOULDBLOCK || errno == EINTR) return Tried::kBusy;
-  return ErrnoStatus(errno, absl::StrCat("lock ", file));
-}
-
-absl::Status CannotRead(const std::string& file) {
-  return ErrnoStatus(errno, absl::StrCat("read ", file),
-                     errno == EACCES ? "run as root" : "");
+absl::Status CannotOpen(const std::string& file) {
+  return ErrnoStatus(errno, absl::StrCat("open ", file),
+                     errno == EACCES || errno == EPERM ? "run as root" : "");
 }
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
-  // Only root can open this file. Any user could take a lock on the directory, and keep
-  // it.
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int how,
+                                       std::chrono::milliseconds most) {
+  // Only root can open this file. Any user could take a lock on the directory,
+  // and keep it.
   const std::string file = LockFile(path);
-  // Polls, because flock(2) has no time limit, and an alarm would affect the whole
-  // process.
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const int flags = how == LOCK_EX ? O_RDWR | O_CREAT : O_RDONLY;
+  // Polls, because flock(2) has no time limit, and an alarm would affect the
+  // whole process.
+  const auto deadline = std::chrono::steady_clock::now() + most;
   for (;;) {
-    UniqueFd fd(
-        open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd.ok()) {
-      return ErrnoStatus(
-          errno, absl::StrCat("open ", file),
-          errno == EACCES || errno == EPERM ? "run as root" : "");
+    UniqueFd fd(open(file.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd.ok() && errno == ENOENT && how == LOCK_SH) return fd;
+    if (!fd.ok()) return CannotOpen(file);
+    if (flock(fd.get(), how | LOCK_NB) == 0) {
+      const absl::StatusOr<bool> found = IsTheFile(fd, file);
+      if (!found.ok()) return found.status();
+      if (*found) return fd;
+      continue;
     }
-    const absl::StatusOr<Tried> tried = TryLock(fd, file, LOCK_EX);
-    if (!tried.ok()) return tried.status();
-    if (*tried == Tried::kLocked) return fd;
-    if (*tried == Tried::kReplaced) continue;
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return ErrnoStatus(errno, absl::StrCat("lock ", file));
+    }
     // The signal is blocked so that the load can finish, but nothing has begun yet.
     if (SignalIsPending()) {
       return absl::CancelledError(absl::StrCat(
@@ -105,23 +89,23 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
     }
     if (std::chrono::steady_clock::now() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "lock ", file, ": another netmeter-loader has held it for ", seconds,
-          " s: try again later"));
+          "lock ", file, ": another netmeter-loader has held it for ",
+          most.count() / 1000, " s: try again later"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
 std::string LockFile(const std::string& path) {
-  // Escapes as systemd-escape(1) does, so that no two paths share a name. CheckConfig()
-  // refuses a path whose file name would be too long.
+  // Escapes as systemd-escape(1) does, so that no two paths share a name.
+  // CheckConfig() refuses a path whose file name would be too long.
   const std::string name =
       absl::StrReplaceAll(path, {{"-", "\\x2d"}, {"/", "-"}});
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
-// The file has lines "made PATH", "mounted DEVICE", "cgroup PATH" and "config YAML",
-// escaped as in C.
+// The file has lines "made PATH", "mounted DEVICE", "cgroup PATH" and "config
+// YAML", escaped as in C.
 absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
   LoaderState state;
   std::string text;
@@ -136,8 +120,8 @@ absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
       return ErrnoStatus(errno, absl::StrCat("read ", file));
     }
   }
-  // A last line without a newline was cut off, as on a full /run. Half a configuration is
-  // worse than none.
+  // A last line without a newline was cut off, as on a full /run. Half a
+  // configuration is worse than none.
   const size_t end = text.rfind('\n');
   text.resize(end == std::string::npos ? 0 : end);
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -210,31 +194,11 @@ absl::Status WriteState(const std::string& file, const LoaderState& state,
   return absl::OkStatus();
 }
 
-absl::StatusOr<UniqueFd> ShareLock(const std::string& path,
-                                   std::chrono::milliseconds most) {
-  const std::string file = LockFile(path);
-  const auto deadline = std::chrono::steady_clock::now() + most;
-  for (;;) {
-    UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd.ok() && errno == ENOENT) return UniqueFd();
-    if (!fd.ok()) return CannotRead(file);
-    const absl::StatusOr<Tried> tried = TryLock(fd, file, LOCK_SH);
-    if (!tried.ok()) return tried.status();
-    if (*tried == Tried::kLocked) return fd;
-    if (*tried == Tried::kReplaced) continue;
-    if (std::chrono::steady_clock::now() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("lock ", file, ": a netmeter-loader is running"));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-}
-
 absl::StatusOr<LoaderState> PeekState(const std::string& path) {
   const std::string file = LockFile(path);
   const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok() && errno == ENOENT) return LoaderState();
-  if (!fd.ok()) return CannotRead(file);
+  if (!fd.ok()) return CannotOpen(file);
   return ReadState(fd.get(), file);
 }
 

@@ -42,7 +42,8 @@ class MountsRootTest : public LoaderRootTest {
 
   // As if one had mounted it, with this device; 0: had been about to.
   void RememberDevice(uint64_t device) {
-    absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+    absl::StatusOr<UniqueFd> lock =
+        LockDirectory(config_.pin_dir, LOCK_EX, kLockTime);
     ASSERT_TRUE(lock.ok()) << lock.status();
     LoaderState state;
     state.mounted = true;
@@ -111,9 +112,9 @@ TEST_F(MountsRootTest, FoldersOfIproute2AreInNobodysWay) {
     }
     ASSERT_EQ(symlink("tc/", Pin("ip").c_str()), 0) << strerror(errno);
   };
-  bool made = false, mounted = false, was_loaded = false;
+  bool was_loaded = false;
   std::string note;
-  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
+  ASSERT_TRUE(PrepareDirectory(config_.pin_dir).ok());
   ASSERT_NO_FATAL_FAILURE(make_folders());
   EXPECT_EQ(MustLoad(), Action::kLoaded);
   EXPECT_EQ(access(Pin("tc/globals").c_str(), F_OK), 0);
@@ -188,66 +189,6 @@ TEST_F(MountsRootTest, ABpfFileSystemOfOthersIsNotUnmounted) {
   }
 }
 
-// A load below the pin directory of another meter went well, and the unload of that one
-// then left its file system there, for what it did not know.
-TEST_F(MountsRootTest, ADirectoryBelowAnotherMetersIsRefused) {
-  const std::string outer = config_.pin_dir;
-  const std::string link = outer + "-link";
-  MustLoad();
-  ASSERT_EQ(symlink(outer.c_str(), link.c_str()), 0);
-  for (const std::string& below : {outer + "/x", outer + "/x/y", link + "/x"}) {
-    config_.pin_dir = below;
-    EXPECT_EQ(LoadError(), below + " is below " + outer +
-                               ", which is another meter's: choose another "
-                               "--pin-dir; nothing was changed");
-    EXPECT_NE(access(LockFile(below).c_str(), F_OK), 0);
-    EXPECT_NE(access((outer + "/x").c_str(), F_OK), 0);
-  }
-  EXPECT_EQ(unlink(link.c_str()), 0);
-  // Only the name begins as that of the other.
-  config_.pin_dir = outer + "-x";
-  EXPECT_EQ(MustLoad(), Action::kLoaded);
-  bool was_loaded = false;
-  std::string note;
-  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
-  config_.pin_dir = outer;
-  EXPECT_EQ(MustLoad(), Action::kUnchanged);
-  EXPECT_TRUE(Unload(outer, &was_loaded, &note).ok());
-  EXPECT_EQ(note, "");
-  EXPECT_NE(access(outer.c_str(), F_OK), 0);
-}
-
-// One that an earlier version has loaded there goes on, and can be unloaded.
-TEST_F(MountsRootTest, AMeterThatIsBelowAnotherAlreadyGoesOn) {
-  struct stat about;
-  ASSERT_NO_FATAL_FAILURE(Mount("others", &about));
-  const std::string dir = config_.pin_dir, outer = dir + "/a";
-  config_.pin_dir = outer;
-  MustLoad();
-  config_.pin_dir = dir + "/b";
-  MustLoad();
-  config_.pin_dir = outer + "/b";
-  ASSERT_EQ(rename((dir + "/b").c_str(), config_.pin_dir.c_str()), 0);
-  ASSERT_EQ(
-      rename(LockFile(dir + "/b").c_str(), LockFile(config_.pin_dir).c_str()),
-      0);
-  config_.max_series = 5000;
-  EXPECT_EQ(MustLoad(), Action::kUpgraded);
-  bool was_loaded = false;
-  std::string note;
-  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
-  EXPECT_TRUE(was_loaded);
-  EXPECT_EQ(note, "");
-  EXPECT_NE(access((config_.pin_dir + "/info").c_str(), F_OK), 0);
-  rmdir(config_.pin_dir.c_str());
-  EXPECT_TRUE(Unload(outer, &was_loaded, &note).ok());
-  EXPECT_TRUE(was_loaded);
-  EXPECT_NE(access(outer.c_str(), F_OK), 0);
-  config_.pin_dir = dir;
-  EXPECT_EQ(umount2(dir.c_str(), 0), 0);
-  EXPECT_EQ(rmdir(dir.c_str()), 0);
-}
-
 // A load blamed the kernel, and left its directory: without /proc nobody knows what is
 // mounted there.
 TEST_F(MountsRootTest, WithoutProcNothingIsBegun) {
@@ -279,34 +220,6 @@ TEST_F(MountsRootTest, WithoutProcNothingIsBegun) {
   // It called each link missing, and the meter damaged.
   EXPECT_EQ(without_proc([this] { return TryStatus().status(); }), 0);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
-}
-
-// The mount has the loader's source, and an unload took it, and the directory, for the
-// loader's own; the meter's own mount stayed, without a meter.
-TEST_F(MountsRootTest, AnotherMountOfTheSameIsLeftAlone) {
-  MustLoad();
-  const std::string alias = config_.pin_dir + "-alias";
-  ASSERT_EQ(mkdir(alias.c_str(), 0755), 0);
-  ASSERT_EQ(mount(config_.pin_dir.c_str(), alias.c_str(), "", MS_BIND, ""), 0);
-  const std::string words = alias + " is another mount of " + config_.pin_dir +
-                            ", where the meter is loaded (give: --pin-dir " +
-                            config_.pin_dir + ")";
-  bool was_loaded = true;
-  EXPECT_EQ(Unload(alias, &was_loaded).message(), words);
-  EXPECT_FALSE(was_loaded);
-  Config config = config_;
-  config.pin_dir = alias;
-  EXPECT_EQ(Load(config).status().message(), words + "; nothing was changed");
-  RetireOptions options;
-  options.pin_dir = alias;
-  EXPECT_EQ(Retire(options).status().message(), words);
-  EXPECT_NE(access(LockFile(alias).c_str(), F_OK), 0);
-  // To look at it is everybody's right.
-  const absl::StatusOr<MeterStatus> status = GetStatus(alias);
-  EXPECT_TRUE(status.ok() && status->state == MeterState::kLoaded);
-  EXPECT_EQ(umount2(alias.c_str(), 0), 0);
-  EXPECT_EQ(rmdir(alias.c_str()), 0);
-  EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
 }  // namespace

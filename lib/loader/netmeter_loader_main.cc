@@ -25,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/cgroup.h"
 #include "lib/base/flags.h"
 #include "lib/base/libbpf_log.h"
 #include "lib/base/path.h"
@@ -39,8 +40,7 @@
 #include "lib/loader/load.h"
 #include "lib/loader/retire.h"
 #include "lib/loader/status.h"
-#include "lib/loader/step.h"
-#include "lib/loader/system.h"
+#include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
 #include "lib/netlink/interfaces.h"
 #include "lib/netlink/uncounted.h"
@@ -55,16 +55,13 @@ constexpr int kNotLoaded = 3;  // of `status`, as in the LSB
 constexpr int kDamaged = 4;
 
 constexpr char kDescription[] =
-    "Loads libnetmeter's BPF programs, which count the bytes that each service "
-    "of\n"
-    "this host sends and receives, by destination. It exits; the programs "
-    "stay\n"
-    "until `unload` or a reboot.";
+    R"(Loads libnetmeter's BPF programs, which count the bytes that each service of
+this host sends and receives, by destination. It exits; the programs stay
+until `unload` or a reboot.)";
 
 constexpr char kExitStatus[] =
-    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong "
-    "usage;\n"
-    "retire and status: 3 not loaded; status: 4 damaged.";
+    R"(Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;
+retire and status: 3 not loaded; status: 4 damaged.)";
 
 constexpr char kEpilog[] =
     R"(Examples:
@@ -208,8 +205,7 @@ absl::Status CheckOnHost(const Config& config) {
   }
   NETMETER_RETURN_IF_ERROR(FindRegistrants(config.register_by).status());
   if (config.cgroup.empty()) return absl::OkStatus();
-  uint64_t id = 0;
-  return OpenCgroup(CanonicalPath(config.cgroup), &id).status();
+  return OpenCgroup(CanonicalPath(config.cgroup)).status();
 }
 
 // The defaults, and what the file changes; "": no file. The errors of ParseConfig()
@@ -509,12 +505,8 @@ Flags* AddStatus(Flags* flags, Options* options) {
 // "" if nothing is.
 std::string FindWrongUse(const Flags* command, const Options& options) {
   // An unset variable in quotes must not mean the default: the whole host.
-  for (const char* name :
-       {"--pin-dir", "--cgroup", "--config", "--btf", "FILE"}) {
-    if (command->WasGivenEmpty(name)) {
-      return std::string(name) + ": expected a path, not ''";
-    }
-  }
+  const std::string empty = command->FirstGivenEmpty(/*except=*/"--group");
+  if (!empty.empty()) return empty + ": expected a path, not ''";
   // A meter would be where this shell happens to be, and no reader would look there.
   if (command->name() == "load" && command->WasGiven("--pin-dir") &&
       options.pin_dir[0] != '/') {
@@ -569,15 +561,15 @@ void ApplyLoadOptions(const Flags* load, const Options& options,
 }
 
 // Each with the time since the program began to work, in milliseconds.
-void PrintSteps() {
+void PrintTrace() {
   PrintLibbpfMessages(true);
   const auto begin = std::chrono::steady_clock::now();
-  SetStepObserver([begin](const std::string& step) {
+  TraceObserver() = [begin](const std::string& step) {
     const std::chrono::duration<double, std::milli> elapsed =
         std::chrono::steady_clock::now() - begin;
     std::fprintf(stderr, "netmeter-loader: %7.1f ms  %s\n", elapsed.count(),
                  ToTerminal(step).c_str());
-  });
+  };
 }
 
 // What a command needs of root, before it has read anything that somebody else wrote.
@@ -617,7 +609,7 @@ int Main(int argc, char** argv) {
   if (!misuse.empty()) return WrongUsage(misuse);
   const absl::Status dropped = DropWhatNobodyNeeds(command->name());
   if (!dropped.ok()) return Fail(dropped);
-  if (options.verbose) PrintSteps();
+  if (options.verbose) PrintTrace();
 
   if (command == check) return RunCheck(options.checked_file);
   Config config;

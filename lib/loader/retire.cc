@@ -23,17 +23,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "bpf/internal.h"
+#include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/existing.h"
-#include "lib/loader/locked_directory.h"
-#include "lib/loader/meter_object.h"
+#include "lib/loader/hooks.h"
+#include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/loader/probes.h"
-#include "lib/loader/step.h"
-#include "lib/loader/system.h"
+#include "lib/loader/tables.h"
+#include "lib/loader/trace.h"
 #include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
 
@@ -74,13 +73,6 @@ struct IdleName {
 
 // What sockets hold: NM_MARK_* by slot or id.
 using Marks = std::vector<uint32_t>;
-
-uint64_t BootTimeNs() {
-  timespec now;
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
-         static_cast<uint64_t>(now.tv_nsec);
-}
 
 // Calls body(key, value) for each element. Bucket by bucket: what stays in the
 // map throughout is seen, whatever comes and goes beside it.
@@ -208,7 +200,7 @@ absl::Status Sweep::OpenObject() {
         "cannot tell what sockets use");
   }
   const nm_info& info = *view().info;
-  MeterObjectOptions options;
+  ObjectOptions options;
   options.only_sweeps = true;
   options.sizes.cells_per_series = info.cells_per_series;
   options.sizes.max_series = info.max_series;
@@ -220,23 +212,10 @@ absl::Status Sweep::OpenObject() {
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();
-  for (const MapPin& map : MapPins()) {
-    if (!map.kept) continue;
-    absl::StatusOr<UniqueFd> fd = pins_.Open(map.pin);
-    if (!fd.ok()) return fd.status();
-    NETMETER_RETURN_IF_ERROR(
-        (*object)->Reuse(map.pin, fd->get(), pins_.path()));
-  }
-  for (const ExtentPin& map : ExtentPins()) {
-    if ((*object)->map(map.pin) == nullptr) continue;
-    absl::StatusOr<UniqueFd> fd = pins_.Open(map.pin);
-    if (!fd.ok()) return fd.status();
-    NETMETER_RETURN_IF_ERROR(
-        (*object)->Reuse(map.pin, fd->get(), pins_.path()));
-  }
+  NETMETER_RETURN_IF_ERROR(ReuseMaps(pins_, info, object->get()));
   NETMETER_RETURN_IF_ERROR((*object)->Load());
   object_ = std::move(*object);
-  Step("loaded nm_command and nm_scan");
+  Trace("loaded nm_command and nm_scan");
   return absl::OkStatus();
 }
 
@@ -339,7 +318,7 @@ bool Sweep::IsNeeded(const nm_cell& head, uint32_t slot,
 absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
   const absl::StatusOr<Marks> held = Held();
   if (!held.ok()) return held.status();
-  const uint64_t now = BootTimeNs();
+  const uint64_t now = ClockNs(CLOCK_BOOTTIME);
   std::vector<IdleSlot> idle;
   for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
     const nm_cell head = HeadOf(slot);
@@ -391,7 +370,7 @@ absl::Status Sweep::UnlinkSlots(std::vector<IdleSlot>* slots) const {
       return ErrnoStatus(error, "unlink a series");
     }
   }
-  Step("unlinked ", slots->size(), " series");
+  Trace("unlinked ", slots->size(), " series");
   WaitForRunningPrograms();
   return absl::OkStatus();
 }
@@ -412,8 +391,8 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::KeepWhatIsUsed(
       bpf_map_update_elem(series, &one.key, &one.value, BPF_NOEXIST);
     }
   }
-  Step("looked for the sockets of ", slots.size(), " series: ", rest.size(),
-       " have none");
+  Trace("looked for the sockets of ", slots.size(), " series: ", rest.size(),
+        " have none");
   WaitForRunningPrograms();
   return rest;
 }
@@ -483,7 +462,7 @@ absl::Status Sweep::UnlinkNames(std::vector<IdleName>* names) const {
       return ErrnoStatus(error, "unlink a name");
     }
   }
-  Step("unlinked ", names->size(), " names");
+  Trace("unlinked ", names->size(), " names");
   WaitForRunningPrograms();
   return absl::OkStatus();
 }
@@ -513,8 +492,8 @@ absl::StatusOr<std::vector<IdleName>> Sweep::KeepNamesInUse(
       bpf_map_update_elem(name_ids, &name.key, &name.id, BPF_NOEXIST);
     }
   }
-  Step("looked for users of ", names.size(), " names: ", rest.size(),
-       " have none");
+  Trace("looked for users of ", names.size(), " names: ", rest.size(),
+        " have none");
   return rest;
 }
 
@@ -531,8 +510,7 @@ absl::Status Sweep::CountWireNames() const {
     }
     names[head.service].insert(head.destination);
   }
-  const int counts =
-      bpf_object__find_map_fd_by_name(object_->bpf(), "nm_wire_names");
+  const int counts = object_->MapFd("wire_names");
   return ReadAll<uint32_t, uint32_t>(
       counts, sizeof(uint32_t), "nm_wire_names",
       [&](uint32_t service, uint32_t count) {
@@ -554,7 +532,7 @@ absl::StatusOr<uint32_t> Sweep::TakeBack(
         object_->RunCommand(code, &idle[first], count * sizeof(nm_idle),
                             static_cast<uint32_t>(count));
     if (!done.ok()) return done.status();
-    Step("took back ", first + count, " of ", idle.size(), " ", what);
+    Trace("took back ", first + count, " of ", idle.size(), " ", what);
   }
   return static_cast<uint32_t>(idle.size());
 }
@@ -564,7 +542,7 @@ absl::Status Sweep::Run(RetireResult* result) {
   NETMETER_RETURN_IF_ERROR(OpenUses());
   NETMETER_RETURN_IF_ERROR(ReadProcesses());
   NETMETER_RETURN_IF_ERROR(Say(true));
-  Step("sweeps");
+  Trace("sweeps");
   WaitForRunningPrograms();
 
   absl::StatusOr<std::vector<IdleSlot>> slots = FindIdleSlots();
@@ -638,24 +616,23 @@ absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
 
 absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   const std::string& pin_dir = options.pin_dir;
-  NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
-  NETMETER_RETURN_IF_ERROR(CheckIsNoAlias(pin_dir));
   const PinDir pins(pin_dir);
   // Not to leave a lock file where there is nothing.
   if (!pins.Has("info")) {
     if (errno == EACCES) return ErrnoStatus(errno, pin_dir, "run as root");
     // A first load, which is waited for below, pins it last.
-    if (!IsRestOfMeter(pins)) {
+    if (!HasLeftoverMeter(pins)) {
       return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
     }
   }
   CaptureLibbpfMessages();
-  absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
-  if (!lock.ok()) return lock.status();
+  const absl::StatusOr<std::unique_ptr<LockedDirectory>> directory =
+      LockedDirectory::Lock(pin_dir);
+  if (!directory.ok()) return directory.status();
   absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
       SharedMaps::Open(pin_dir);
   // Pins were removed. What an unload leaves, killed or not, is no meter: no failure.
-  if (absl::IsNotFound(maps.status()) && IsRestOfMeter(pins)) {
+  if (absl::IsNotFound(maps.status()) && HasLeftoverMeter(pins)) {
     return absl::FailedPreconditionError(maps.status().message());
   }
   if (!maps.ok()) return maps.status();
@@ -682,7 +659,7 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
     return absl::FailedPreconditionError(swept.message());
   }
   NETMETER_RETURN_IF_ERROR(swept);
-  Step("swept");
+  Trace("swept");
   measure();
   return result;
 }

@@ -31,7 +31,7 @@
 // without a key are left. They still count, readers see them, and the next call continues
 // with step 2. A resize does not hand them out.
 //
-// Threads: one at a time, under the lock of lib/loader/locked_directory.h.
+// Threads: one at a time, under the lock of lib/loader/pin_dir.h.
 
 #ifndef NETMETER_LIB_LOADER_RETIRE_H_
 #define NETMETER_LIB_LOADER_RETIRE_H_

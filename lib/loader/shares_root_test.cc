@@ -100,29 +100,11 @@ class SharesRootTest : public LoaderRootTest {
     });
   }
 
-  // The map of this name that the program at egress has.
-  UniqueFd MapOfEgress(const std::string& name) {
-    uint32_t program_id = 0;
-    LinkId("link_egress", &program_id);
-    const UniqueFd program(bpf_prog_get_fd_by_id(program_id));
-    std::vector<uint32_t> ids(64);
-    bpf_prog_info about = {};
-    about.nr_map_ids = static_cast<uint32_t>(ids.size());
-    about.map_ids = reinterpret_cast<uint64_t>(ids.data());
-    if (!GetInfo(program.get(), &about)) return UniqueFd();
-    ids.resize(about.nr_map_ids);
-    for (const uint32_t id : ids) {
-      UniqueFd map(bpf_map_get_fd_by_id(id));
-      if (IdentifyObject(map.get()).name == name) return map;
-    }
-    return UniqueFd();
-  }
-
-  uint32_t WireNamesOf(uint32_t id) {
-    uint32_t count = 0;
-    const UniqueFd map = MapOfEgress("nm_wire_names");
-    EXPECT_EQ(bpf_map_lookup_elem(map.get(), &id, &count), 0);
-    return count;
+  nm_owner OwnerOf(int socket) {
+    nm_owner owner = {};
+    const UniqueFd owners(bpf_obj_get(Pin("owners").c_str()));
+    EXPECT_EQ(bpf_map_lookup_elem(owners.get(), &socket, &owner), 0);
+    return owner;
   }
 };
 
@@ -151,10 +133,7 @@ TEST_F(SharesRootTest, AUserGetsNoOtherShareByALoad) {
 TEST_F(SharesRootTest, AnOpenSocketIsOfTheRealUser) {
   const Holder holder(cgroup_, kNobody);
   MustLoad();
-  const int key = holder.socket();
-  nm_owner owner = {};
-  EXPECT_EQ(bpf_map_lookup_elem(MapOfEgress("nm_owners").get(), &key, &owner),
-            0);
+  const nm_owner owner = OwnerOf(holder.socket());
   EXPECT_EQ(owner.tgid, holder.pid());
   EXPECT_EQ(owner.user, nm_user_of_uid(kNobody));
 }
@@ -180,10 +159,7 @@ TEST_F(SharesRootTest, AnOpenSocketHasItsOwnerThoughMemoryIsShort) {
           RunInterrupted({-1, ENOMEM, name, but, 1}, load);
       if (!loaded.ok) continue;  // such as one that could not write the info
       loads++;
-      const int key = holder.socket();
-      nm_owner owner = {};
-      EXPECT_EQ(
-          bpf_map_lookup_elem(MapOfEgress("nm_owners").get(), &key, &owner), 0);
+      const nm_owner owner = OwnerOf(holder.socket());
       EXPECT_EQ(owner.tgid, holder.pid());
       EXPECT_EQ(owner.attribution.kind, NM_KIND_BINARY);
       EXPECT_GE(owner.attribution.service, NM_NAME_FIRST);
@@ -243,17 +219,15 @@ TEST_F(SharesRootTest, AFirstLoadNamesProcessesAtTheirUsersExpense) {
 // The bug: so did the cap on names of destinations start again.
 TEST_F(SharesRootTest, AServiceGetsNoOtherDestinationsByALoad) {
   MustLoad();
+  const UniqueFd counts(bpf_obj_get(Pin("wire_names").c_str()));
   const uint32_t id = NM_NAME_FIRST + 10, count = 77;
-  ASSERT_EQ(bpf_map_update_elem(MapOfEgress("nm_wire_names").get(), &id, &count,
-                                BPF_ANY),
-            0);
+  ASSERT_EQ(bpf_map_update_elem(counts.get(), &id, &count, BPF_ANY), 0);
   config_.proxy_ports = {7001};
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
-  EXPECT_EQ(WireNamesOf(id), count);
-  config_.max_names = 800;
-  EXPECT_EQ(MustLoad(), Action::kUpgraded);
-  EXPECT_EQ(WireNamesOf(id), count);
-  EXPECT_EQ(WireNamesOf(id + 400), 0u);
+  uint32_t found = 0;
+  const UniqueFd after(bpf_obj_get(Pin("wire_names").c_str()));
+  EXPECT_EQ(bpf_map_lookup_elem(after.get(), &id, &found), 0);
+  EXPECT_EQ(found, count);
 }
 
 }  // namespace

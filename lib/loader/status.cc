@@ -22,16 +22,16 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "lib/base/cgroup.h"
 #include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/adds.h"
 #include "lib/loader/config.h"
-#include "lib/loader/existing.h"
-#include "lib/loader/features.h"
+#include "lib/loader/hooks.h"
 #include "lib/loader/lock_file.h"
+#include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/system.h"
 #include "lib/reader/pins.h"
@@ -49,9 +49,9 @@ uint64_t Load(const nm_u64& value) {
   return __atomic_load_n(&value, __ATOMIC_RELAXED);
 }
 
-// A load that keeps the tables writes `info` between two increments of its move counter
-// (series_reader.cc), so a read in between would be half old. If the counter stays odd,
-// this is not a meter's memory.
+// A load that keeps the tables writes `info` between two increments of its move
+// counter (series_reader.cc), so a read in between would be half old. If the
+// counter stays odd, this is not a meter's memory.
 nm_info CopyInfo(const MapView& view) {
   constexpr int kMostPauses = 10000;
   constexpr std::chrono::microseconds kPause(50);
@@ -66,8 +66,8 @@ nm_info CopyInfo(const MapView& view) {
   return copy;
 }
 
-// Number of keys, -1 if the map cannot be read. Iteration over a hash map may restart
-// while programs write it; `most` ends the loop.
+// Number of keys, -1 if the map cannot be read. Iteration over a hash map may
+// restart while programs write it; `most` ends the loop.
 int64_t CountKeys(const std::string& path, uint64_t most) {
   UniqueFd fd(bpf_obj_get(path.c_str()));
   uint32_t key = 0, next = 0;
@@ -86,18 +86,18 @@ int64_t CountKeys(const std::string& path, uint64_t most) {
   return static_cast<int64_t>(count);
 }
 
-// If there is an info, there is a meter, and a load keeps most of its maps. Without an
-// info a load creates all of them.
+// If there is an info, there is a meter, and a load keeps most of its maps.
+// Without an info a load creates all of them.
 void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
   if (!pins.Has("info")) return;
   for (const MapPin& map : MapPins()) {
     if (pins.Has(map.pin)) continue;
     status->missing_maps.push_back(map.pin);
-    if (map.kept) status->lost_maps.push_back(map.pin);
+    status->needs_restart |= map.kept;
   }
 }
 
-// The load wrote the reasons as lines "feature: reason" (features.h).
+// The load wrote the reasons as lines "feature: reason" (hooks.h).
 std::vector<FeatureStatus> FeaturesOf(const nm_info& info) {
   const std::vector<std::string> lines =
       absl::StrSplit(TextOf(info.reasons), '\n', absl::SkipEmpty());
@@ -191,11 +191,13 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
   };
 }
 
-// False if the directory is closed to the caller, its file system is not mounted in the
-// caller's container, or a seccomp filter refuses bpf(2). Such a caller gets the maps
-// from netmeter-fds.
+// False if the directory is closed to the caller, its file system is not
+// mounted in the caller's container, or a seccomp filter refuses bpf(2). Such a
+// caller gets the maps from netmeter-fds.
 bool SeesPins(const std::string& pin_dir) {
-  if (!IsBpffs(pin_dir) || access(pin_dir.c_str(), X_OK) != 0) return false;
+  if (!LookForBpffs(pin_dir).value_or(false) ||
+      access(pin_dir.c_str(), X_OK) != 0)
+    return false;
   // Users only check the names.
   if (geteuid() != 0) return true;
   const UniqueFd info(bpf_obj_get(PinDir(pin_dir).PathOf("info").c_str()));
@@ -229,7 +231,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   status.config_is_lost = sees_pins && state.ok() && state->config.empty();
   if (!maps.ok()) {
     if (!absl::IsNotFound(maps.status())) return maps.status();
-    if (IsRestOfMeter(pins)) {
+    if (HasLeftoverMeter(pins)) {
       status.state = MeterState::kDamaged;
       status.cgroup = CgroupOf(pins);
       if (!pins.Has("info")) {
@@ -252,8 +254,6 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   status.cgroup = TextOf(info.cgroup);
   // The links went with the cgroup.
   status.cgroup_gone = CgroupIsGone(info.cgroup_id);
-  status.cgroup_was_remade =
-      status.cgroup_gone && access(TextOf(info.cgroup).c_str(), F_OK) == 0;
   status.sees_pins = sees_pins;
   if (sees_pins) {
     status.missing_links = FindMissingLinks(pins, info);
@@ -282,16 +282,12 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
     return status;
   }
   const absl::StatusOr<UniqueFd> lock =
-      ShareLock(pin_dir, kLoaderAtWorkPatience);
-  if (absl::IsPermissionDenied(lock.status())) {
-    if (status.ok()) status->loader_unknown = true;
-    return status;
-  }
+      LockDirectory(pin_dir, LOCK_SH, kLoaderAtWorkPatience);
+  if (absl::IsPermissionDenied(lock.status())) return status;
   // Read again, with the lock if it is free.
   status = ReadStatus(pin_dir);
   if (status.ok() && status->state != MeterState::kLoaded) {
     status->loader_at_work = absl::IsDeadlineExceeded(lock.status());
-    status->loader_unknown = status->has_info && !status->sees_pins;
   }
   return status;
 }
@@ -307,11 +303,9 @@ absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir) {
   if (!state.ok()) return state.status();
   if (state->config.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the loaded configuration is unknown (", file, " does not have it): ",
-        status->lost_maps.empty()
-            ? "give --config FILE, or --defaults, to " +
-                  LoaderCommand("load", pin_dir)
-            : "write one, then see " + LoaderCommand("status", pin_dir)));
+        "the loaded configuration is unknown (", file,
+        " does not have it): give --config FILE, or --defaults, to ",
+        LoaderCommand("load", pin_dir)));
   }
   absl::StatusOr<Config> config = ParseConfig(state->config, file, Config());
   if (!config.ok()) return config.status();
@@ -351,126 +345,82 @@ std::string MeaningOf(const LossStatus& loss, const MeterStatus& status) {
   return loss.meaning;
 }
 
-// The command that repairs a damaged meter. A load keeps its configuration and cgroup. An
-// unload forgets them, so the command saves them first. If they are not known, the user
-// must write them down before an unload.
+// The command that repairs a damaged meter, and what it costs. It keeps the
+// configuration and the cgroup if they are known.
 std::string RepairOf(const MeterStatus& status) {
-  const std::string load = LoaderCommand("load", status.pin_dir),
-                    unload = LoaderCommand("unload", status.pin_dir);
+  const bool restart = status.needs_restart && !status.closed;
+  std::string repair =
+      LoaderCommand(restart ? "load --restart" : "load", status.pin_dir);
   if (status.config_is_lost) {
-    // The file may lack the pin directory and the cgroup.
-    const bool known = !status.cgroup.empty();
-    return absl::StrCat(
-        status.lost_maps.empty() || status.closed
-            ? std::string()
-            : absl::StrCat("test -s FILE && ", unload, " && "),
-        load, " --config FILE --cgroup ",
-        known ? ShellWord(status.cgroup) : "CGROUP",
-        "; write the configuration yourself, because the loaded one ",
-        known ? "is unknown" : "and its cgroup are unknown");
+    absl::StrAppend(
+        &repair, " --config FILE --cgroup ",
+        status.cgroup.empty() ? "CGROUP" : ShellWord(status.cgroup),
+        ": write FILE, because the loaded configuration is unknown");
   }
-  if (status.lost_maps.empty() || status.closed) return load;
-  return absl::StrCat(LoaderCommand("status --config", status.pin_dir),
-                      " > FILE && ", unload,
-                      " && netmeter-loader load --config FILE");
+  if (restart || status.closed || !status.has_info) {
+    absl::StrAppend(&repair, ": counters start again; or ",
+                    LoaderCommand("unload", status.pin_dir));
+  }
+  return repair;
 }
 
-// Without an info there is little to be said.
+// Apparent damage may be the work in progress of a loader.
+std::string AdviceOf(const MeterStatus& status, absl::string_view command) {
+  return status.loader_at_work ? "(look again: a netmeter-loader is running)\n"
+                               : absl::StrCat("(run: ", command, ")\n");
+}
+
 std::string TextWithoutInfo(const MeterStatus& status) {
-  const std::string load = LoaderCommand("load", status.pin_dir);
-  if (status.loader_at_work) {
-    const bool damaged = status.state == MeterState::kDamaged;
-    return absl::StrCat(
-        damaged ? "damaged: " : "not loaded: ", status.pin_dir,
-        damaged ? " holds a part of a meter" : " has no meter yet",
-        ": a netmeter-loader is running (look again)\n");
-  }
-  if (status.state == MeterState::kNotLoaded) {
-    return absl::IsFailedPrecondition(status.load_refusal)
-               ? absl::StrCat("not loaded: ", status.load_refusal.message(),
-                              "\n")
-               : absl::StrCat("not loaded: no meter at ", status.pin_dir,
-                              " (run: ", load, ")\n");
-  }
-  const std::string repair = RepairOf(status);
-  if (status.missing_maps == std::vector<std::string>{"info"}) {
-    return absl::StrCat(
-        "damaged: ", status.pin_dir,
-        ": the meter has no info, as after a killed load or unload (run: ",
-        repair, "; counters start again; or ",
-        LoaderCommand("unload", status.pin_dir), ")\n");
-  }
-  if (!status.missing_maps.empty()) {
+  if (status.state == MeterState::kDamaged) {
     return absl::StrCat(
         "damaged: ", status.pin_dir,
         ": these maps are missing: ", absl::StrJoin(status.missing_maps, ", "),
-        " (run: ", repair, ")\n");
+        " ", AdviceOf(status, RepairOf(status)));
   }
-  return absl::StrCat("damaged: ", status.pin_dir,
-                      ": an upgrade was killed or failed (run: ", repair,
-                      ")\n");
+  if (absl::IsFailedPrecondition(status.load_refusal)) {
+    return absl::StrCat("not loaded: ", status.load_refusal.message(), "\n");
+  }
+  return absl::StrCat("not loaded: no meter at ", status.pin_dir, " ",
+                      AdviceOf(status, LoaderCommand("load", status.pin_dir)));
 }
 
-// An unload sets `closed`, and so does a first load that fails. It has removed the
-// missing pins, and a load creates them again.
-std::string ClosedLine(const MeterStatus& status, const std::string& repair) {
-  const std::string line = "  CLOSED          ";
-  if (status.loader_at_work) {
-    return absl::StrCat(line, "a netmeter-loader is running (look again)\n");
-  }
-  return absl::StrCat(line, "an unload or a first load ",
-                      status.loader_unknown
-                          ? "is running or was killed (look again; then run: "
-                          : "was killed or failed (run: ",
-                      LoaderCommand("unload", status.pin_dir), "; or ", repair,
-                      ": counters start again)\n");
-}
-
-// One line for each defect, with the command that repairs it, and one line for what the
-// caller cannot see.
+// One line for each defect, with the command that repairs it, and one line for
+// what the caller cannot see.
 std::string DamageOf(const MeterStatus& status) {
-  const std::string repair = RepairOf(status);
-  const std::string run = status.loader_at_work
-                              ? "(look again: a netmeter-loader is running)\n"
-                              : absl::StrCat("(run: ", repair, ")\n");
+  const std::string run = AdviceOf(status, RepairOf(status));
   std::string text;
   if (!status.sees_pins) {
     absl::StrAppend(
         &text, "  UNSEEN          the pins, so missing programs and maps are ",
         "not reported (run on the host as root)\n");
   }
+  // An unload sets `closed`, and so does a first load that fails. It has
+  // removed the missing pins, and a load creates them again.
   if (status.closed) {
-    return text + ClosedLine(status, repair);
+    return absl::StrCat(text,
+                        "  CLOSED          an unload or a first load is "
+                        "running, was killed or failed ",
+                        run);
   }
   if (status.cgroup_gone) {
-    absl::StrAppend(
-        &text, "  GONE            the cgroup was removed",
-        status.cgroup_was_remade ? " and created again" : "",
-        ": nothing is counted ",
-        status.cgroup_was_remade || status.loader_at_work
-            ? run
-            : absl::StrCat("(create it again, then run: ", repair, "; or ",
-                           LoaderCommand("unload", status.pin_dir), ")\n"));
-  } else {
-    for (const std::string& pin : status.missing_links) {
-      absl::StrAppend(&text, "  MISSING         ", pin,
-                      ": its program is not attached ", run);
-    }
+    absl::StrAppend(&text,
+                    "  GONE            the cgroup was removed: nothing is "
+                    "counted until it is created again ",
+                    run);
+  }
+  for (const std::string& pin : status.missing_links) {
+    if (status.cgroup_gone) break;  // they went with it
+    absl::StrAppend(&text, "  MISSING         ", pin,
+                    ": its program is not attached ", run);
   }
   for (const std::string& pin : status.missing_maps) {
-    const bool lost =
-        std::find(status.lost_maps.begin(), status.lost_maps.end(), pin) !=
-        status.lost_maps.end();
-    absl::StrAppend(&text, "  MISSING         ", pin, ": a map that ",
-                    lost ? "a load cannot restore " : "a load restores ", run);
+    absl::StrAppend(&text, "  MISSING         ", pin, ": a map ", run);
   }
   if (status.unfinished) {
-    absl::StrAppend(
-        &text, "  UNFINISHED      an upgrade ",
-        status.loader_at_work ? "is running" : "was killed or failed",
-        "; until it is finished, new series may count as "
-        "overflow ",
-        run);
+    absl::StrAppend(&text,
+                    "  UNFINISHED      an upgrade: until it is finished, new "
+                    "series may count as overflow ",
+                    run);
   }
   return text;
 }

@@ -60,8 +60,6 @@ struct MeterStatus {
   bool unfinished = false;  // a load was killed, or failed for good
   // A load takes long, so apparent damage may be its work in progress.
   bool loader_at_work = false;
-  // The caller may not look at the loader's lock, or cannot from here.
-  bool loader_unknown = false;
   std::string cgroup;  // that the meter counts for; "" if not known
 
   // Whether there is an info. Without it all fields below are empty, except load_refusal:
@@ -73,17 +71,15 @@ struct MeterStatus {
   // Readers are told that there is no meter, because an unload was killed or failed
   // before it had removed everything. The next load creates a new meter.
   bool closed = false;
-  bool cgroup_gone = false;        // was removed, and its links with it
-  bool cgroup_was_remade = false;  // another cgroup has its path now
+  bool cgroup_gone = false;  // was removed, and its links with it
   // Whether the caller may look for pins. If not, missing pins are unknown.
   bool sees_pins = true;
   std::vector<std::string> missing_links;
   std::vector<std::string> missing_maps;
-  // The missing maps that no load creates again. The user must unload first.
-  std::vector<std::string> lost_maps;
+  bool needs_restart = false;   // only load --restart creates one of them
   bool config_is_lost = false;  // the lock file is missing
   std::vector<FeatureStatus> features;
-  // How packets are added to a CPU's own cell (adds.h): "plain", "claimed", "atomic";
+  // How packets are added to a CPU's own cell (object.h): "plain", "claimed", "atomic";
   // "unknown" if another version loaded the meter.
   const char* adds_received = "";
   const char* adds_sent = "";

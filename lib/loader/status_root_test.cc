@@ -38,8 +38,8 @@
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
-#include "lib/loader/step.h"
 #include "lib/loader/system.h"
+#include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
 #include "lib/testing/interruption.h"
 #include "lib/testing/run_shell.h"
@@ -61,8 +61,7 @@ class StatusRootTest : public LoaderRootTest {
   void ExpectUnfinished() {
     const Report report = MustStatus();
     EXPECT_EQ(report.state, MeterState::kDamaged);
-    EXPECT_THAT(report.text,
-                HasSubstr("  UNFINISHED      an upgrade was killed or failed"));
+    EXPECT_THAT(report.text, HasSubstr("  UNFINISHED      an upgrade: "));
     EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
     const ShellResult retired =
         RunShell("lib/loader/netmeter-loader retire --pin-dir " +
@@ -81,13 +80,13 @@ class StatusRootTest : public LoaderRootTest {
       alarm(300);
       close(on[1]);
       bool paused = false;
-      SetStepObserver([&](const std::string& done) {
+      TraceObserver() = [&](const std::string& done) {
         if (paused || !absl::StrContains(done, step)) return;
         paused = true;
         char byte = 0;
         if (write(there[1], &byte, 1) != 1) _exit(2);
         if (read(on[0], &byte, 1) != 0) _exit(2);
-      });
+      };
       _exit(Load(config_).ok() ? 0 : 1);
     }
     close(there[1]);
@@ -210,7 +209,8 @@ TEST_F(StatusRootTest, AFirstLoadThatTakesLongIsSaidToBeAtWork) {
   BeginLoad("opened the BPF object");
   const Report report = MustStatus();
   EXPECT_EQ(report.state, MeterState::kNotLoaded);
-  EXPECT_THAT(report.text, HasSubstr("a netmeter-loader is running (look"));
+  EXPECT_THAT(report.text,
+              HasSubstr("(look again: a netmeter-loader is running)"));
   EXPECT_EQ(nlohmann::json::parse(report.json)["loader_at_work"], true);
   EndLoad();
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);

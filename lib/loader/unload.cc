@@ -6,7 +6,7 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -14,43 +14,40 @@
 #include "lib/base/libbpf_log.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/existing.h"
-#include "lib/loader/locked_directory.h"
-#include "lib/loader/meter_object.h"
-#include "lib/loader/pin_dir.h"
-#include "lib/loader/retry.h"
-#include "lib/loader/step.h"
+#include "lib/loader/lock_file.h"
+#include "lib/loader/object.h"
 #include "lib/loader/system.h"
+#include "lib/loader/trace.h"
 #include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {
-absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
-                         bool* was_loaded, std::string* note) {
-  const absl::StatusOr<bool> bpffs = LookForBpffs(pin_dir);
-  if (!bpffs.ok()) return bpffs.status();
-  if (!*bpffs) {
-    if (access(pin_dir.c_str(), R_OK | X_OK) != 0 && errno != ENOENT) {
-      return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
-    }
-    RemoveDirectories(state.made);
-    return absl::OkStatus();
+absl::Status TellReaders(const PinDir& pins) {
+  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
+  if (!fd.ok()) {
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "open info");
   }
-  const PinDir pins(pin_dir);
-  absl::StatusOr<std::vector<std::string>> found = pins.FindOurs(state);
-  if (!found.ok()) return found.status();
-  if (!found->empty()) {
-    const std::vector<std::string> newer = pins.FindNewer();
-    found->insert(found->begin(), newer.begin(), newer.end());
-  }
+  nm_info info = {};
+  const bool ours = ReadOnlyValue(fd.get(), &info) &&
+                    CheckInfo(info, "info").ok() &&
+                    info.info_size == sizeof(info);
+  if (ours && info.closed != 0) return absl::OkStatus();
+  const absl::Status status = CloseInfo(fd.get());
+  if (!status.ok() && (ours || IsTransient(status))) return status;
+  Trace("closed ", Describe(fd.get()));
+  return absl::OkStatus();
+}
+
+absl::Status RemovePins(const PinDir& pins,
+                        const std::vector<std::string>& found, bool* removed) {
   NETMETER_RETURN_IF_ERROR(TellReaders(pins));
   std::vector<uint32_t> programs;
-  for (const std::string& pin : OrderOfRemoval(*found)) {
+  for (const std::string& pin : OrderOfRemoval(found)) {
     const UniqueFd fd(bpf_obj_get(pins.PathOf(pin).c_str()));
     if (!fd.ok() && errno == ENOENT) continue;
     if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", pin));
-    if (was_loaded != nullptr) *was_loaded = true;
+    if (removed != nullptr) *removed = true;
     const KernelObject object = IdentifyObject(fd.get());
     if (object.kind == KernelObject::kLink) {
       programs.push_back(object.program);
@@ -59,19 +56,29 @@ absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
       bpf_link_detach(fd.get());
     }
     NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
-    Step("unpinned ", pin);
+    Trace("unpinned ", pin);
   }
   WaitUntilProgramsAreFreed(programs);
-  if (IsOwnMount(pin_dir, state)) {
-    const absl::Status removed = RemoveDirectory(pin_dir, state);
-    if (absl::IsFailedPrecondition(removed) && note != nullptr) {
-      *note = std::string(removed.message());
-      return absl::OkStatus();
-    }
-    NETMETER_RETURN_IF_ERROR(removed);
-    Step("unmounted ", pin_dir);
+  return absl::OkStatus();
+}
+
+absl::Status RemoveMeter(const LockedDirectory& directory, bool* removed,
+                         std::string* note) {
+  const PinDir& pins = directory.pins();
+  const std::string& path = pins.path();
+  const LoaderState& state = directory.state();
+  const absl::StatusOr<bool> bpffs = LookForBpffs(path);
+  if (!bpffs.ok()) return bpffs.status();
+  if (*bpffs) {
+    const absl::StatusOr<std::vector<std::string>> found = pins.FindOurs(state);
+    if (!found.ok()) return found.status();
+    NETMETER_RETURN_IF_ERROR(RemovePins(pins, *found, removed));
   }
-  RemoveDirectories(state.made);
+  const absl::Status removed_all = RemoveDirectory(path, state);
+  if (!absl::IsFailedPrecondition(removed_all) || note == nullptr) {
+    return removed_all;
+  }
+  *note = std::string(removed_all.message());
   return absl::OkStatus();
 }
 
@@ -81,31 +88,22 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   if (note == nullptr) note = &unheard;
   note->clear();
   *was_loaded = false;
-  NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
-  NETMETER_RETURN_IF_ERROR(CheckIsNoAlias(pin_dir));
   if (access(pin_dir.c_str(), F_OK) != 0 && errno == ENOENT &&
       access(LockFile(pin_dir).c_str(), F_OK) != 0) {
     return absl::OkStatus();
   }
   NETMETER_RETURN_IF_ERROR(CheckProc());
   CaptureLibbpfMessages();
-  absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
-  if (!lock.ok()) return lock.status();
-  const absl::StatusOr<LoaderState> state =
-      ReadState(lock->get(), LockFile(pin_dir));
-  if (!state.ok()) return state.status();
-  absl::Status status =
-      Retry([&] { return RemoveMeter(pin_dir, *state, was_loaded, note); });
-  if (!status.ok() && *was_loaded) {
-    status =
-        WithState(status, absl::StrCat("a part of the meter is left (run: ",
-                                       LoaderCommand("unload", pin_dir), ")"));
-  }
+  const absl::StatusOr<std::unique_ptr<LockedDirectory>> directory =
+      LockedDirectory::Lock(pin_dir);
+  if (!directory.ok()) return directory.status();
+  const absl::Status status =
+      Retry([&] { return RemoveMeter(**directory, was_loaded, note); });
   // The lock file stays as long as it holds state of a meter.
-  const bool says_nothing =
-      state->made.empty() && !state->mounted && state->config.empty();
-  if ((status.ok() && note->empty()) || says_nothing) RemoveLockFile(pin_dir);
-  return status;
+  if (status.ok() && note->empty()) (*directory)->ForgetState();
+  if (status.ok() || !*was_loaded) return status;
+  return WithState(status, absl::StrCat("a part of the meter is left (run: ",
+                                        LoaderCommand("unload", pin_dir), ")"));
 }
 
 }  // namespace internal

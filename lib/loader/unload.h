@@ -12,9 +12,10 @@
 #define NETMETER_LIB_LOADER_UNLOAD_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "lib/loader/lock_file.h"
+#include "lib/loader/pin_dir.h"
 
 namespace netmeter {
 namespace internal {
@@ -25,11 +26,19 @@ namespace internal {
 absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
                     std::string* note = nullptr);
 
-// Removes the pins, the mount and the directories of a meter, complete or not, under the
-// lock. Can be repeated after a kill at any point.
-absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
-                         bool* was_loaded = nullptr,
-                         std::string* note = nullptr);
+// Closes `info`, so that readers open the meter again. If the meter is of another version
+// and this version's program cannot close its info, its readers stay.
+absl::Status TellReaders(const PinDir& pins);
+
+// Removes these pins of a meter, complete or not. *removed: whether one was there.
+absl::Status RemovePins(const PinDir& pins,
+                        const std::vector<std::string>& found,
+                        bool* removed = nullptr);
+
+// Removes all pins, the mount and the directories, under the lock. Both can be repeated
+// after a kill at any point.
+absl::Status RemoveMeter(const LockedDirectory& directory,
+                         bool* removed = nullptr, std::string* note = nullptr);
 
 }  // namespace internal
 }  // namespace netmeter

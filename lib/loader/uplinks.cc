@@ -14,9 +14,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/kernel_object.h"
+#include "lib/base/map_elements.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/step.h"
+#include "lib/loader/trace.h"
 #include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
 
@@ -306,7 +307,7 @@ absl::Status UplinkMaps::Begin(const PinDir& pins) {
                                             *entries, fd_, &leaving_));
   }
   begun_ = true;
-  Step("began to count ", interfaces->size(), " interfaces for their uplinks");
+  Trace("began to count ", interfaces->size(), " interfaces for their uplinks");
   return absl::OkStatus();
 }
 
@@ -320,7 +321,7 @@ absl::Status UplinkMaps::End() {
       entry.second.end = interface.counts;
       entry.second.ended = 1;
       NETMETER_RETURN_IF_ERROR(Write(fd_, entry));
-      Step("interface ", interface.name, " has left an uplink");
+      Trace("interface ", interface.name, " has left an uplink");
     }
   }
   return absl::OkStatus();

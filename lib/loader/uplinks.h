@@ -24,7 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lib/loader/meter_object.h"
+#include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/netlink/interfaces.h"
 #include "lib/netlink/uplink_names.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The table of all maps and links of a meter, with the properties of each. Loader,
-// readers and tests all use it; lib/loader/meter_object_test.cc compares it with the BPF
+// readers and tests all use it; lib/loader/object_test.cc compares it with the BPF
 // object. lib/loader/pin_dir.h has the pins of work in progress.
 //
 // A pin's file name gives the name of its object. The map pinned as `counters` is
@@ -116,7 +116,7 @@ constexpr size_t kLinkPins = 9;
 const std::array<LinkPin, kLinkPins>& LinkPins();
 
 // Links of netfilter, and maps, that count forwarded packets if there are uplinks
-// (lib/loader/forwarding.h). They are not in these tables.
+// (lib/loader/hooks.h). They are not in these tables.
 constexpr std::array<const char*, 2> kForwardLinks = {"link_forward4",
                                                       "link_forward6"};
 constexpr char kForwardedPin[] = "forwarded";

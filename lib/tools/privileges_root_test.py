@@ -61,7 +61,7 @@ def capabilities(fields, name):
 
 
 def lock_of(path):
-    """As LockFile() of lib/loader/system.cc has it."""
+    """As LockFile() of lib/loader/lock_file.cc has it."""
     return "/run/.netmeter%s.lock" % path.replace("-", "\\x2d").replace("/", "-")
 
 

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "lib/loader/adds.h"
+#include "lib/loader/object.h"
 #include "study.skel.h"
 #include "test/benchmark/harness.h"
 #include "test/program/packet.h"

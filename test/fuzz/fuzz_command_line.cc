@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "lib/loader/process_identity.h"
+#include "lib/loader/processes.h"
 #include "test/fuzz/check.h"
 #include "test/fuzz/reference.h"
 

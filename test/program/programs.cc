@@ -102,7 +102,7 @@ std::unique_ptr<Programs> Programs::Load(const ProgramOptions& options,
 absl::Status Programs::LoadObject() {
   PrintLibbpfMessages(true);  // why the verifier refuses a program
   cells_per_series_ = static_cast<uint32_t>(libbpf_num_possible_cpus()) + 1;
-  MeterObjectOptions options;
+  ObjectOptions options;
   options.adds =
       options_.adds != nullptr ? *options_.adds : ChooseAdds(ReadPreemption());
   options.sizes.cells_per_series = cells_per_series_;
@@ -112,21 +112,14 @@ absl::Status Programs::LoadObject() {
   options.sizes.max_processes = options_.max_processes;
   options.sizes.max_sockets = options_.max_sockets;
   options.sizes.first_series = options_.first_series;
-  options.proxy_ports = options_.proxy_ports;
-  options.sni_ports = options_.sni_ports;
-  options.http_ports = options_.http_ports;
-  options.destination_kinds = options_.destination_kinds;
-  options.uplinks = !options_.uplinks.empty();
-  options.registrants = options_.registrants;
-  options.rules_count = options_.rules_count;
-  options.rules_port_first = options_.rules_ports.first;
-  options.rules_ports = options_.rules_ports.count;
-  if (!options_.rules.empty()) {
-    const PortRange ports = PortsBeyondTcp(options_.rules);
-    options.rules_count = static_cast<uint32_t>(options_.rules.size());
-    options.rules_port_first = ports.first;
-    options.rules_ports = ports.count;
+  options.config.proxy_ports = options_.proxy_ports;
+  options.config.sni_ports = options_.sni_ports;
+  options.config.http_ports = options_.http_ports;
+  options.config.destinations = options_.rules;
+  if (!options_.uplinks.empty()) {
+    options.config.uplinks["uplink"] = options_.uplinks;
   }
+  options.registrants = options_.registrants;
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();
@@ -141,7 +134,14 @@ absl::Status Programs::LoadObject() {
   bpf_program__set_autoload(skeleton()->progs.nm_scan, options_.sweeps);
   bpf_map__set_max_entries(skeleton()->maps.nm_marks,
                            std::max(options_.max_series, options_.max_names));
-  const_cast<nm_config&>(skeleton()->rodata->nm_config).ways = options_.ways;
+  nm_config& config = const_cast<nm_config&>(skeleton()->rodata->nm_config);
+  config.ways = options_.ways;
+  config.destination_kinds = options_.destination_kinds;
+  if (options_.rules.empty()) {
+    config.rules_count = options_.rules_count;
+    config.rules_port_first = options_.rules_ports.first;
+    config.rules_ports = options_.rules_ports.count;
+  }
   if (options_.verifier_logs != nullptr) AskForLogs();
   absl::Status status = object_->Load();
   if (status.ok()) status = object_->FillReserved();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The BPF programs of one meter, loaded as the loader loads them
-// (lib/loader/meter_object.h), but neither pinned nor attached to anything: for
+// (lib/loader/object.h), but neither pinned nor attached to anything: for
 // the program tests and the benchmark.
 //
 //   std::string error;
@@ -25,9 +25,8 @@
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/adds.h"
 #include "lib/loader/config.h"
-#include "lib/loader/meter_object.h"
+#include "lib/loader/object.h"
 // After the types that it names.
 #include "netmeter.skel.h"
 #include "test/program/packet.h"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "lib/loader/system.h"
+#include "lib/base/cgroup.h"
 
 namespace netmeter {
 namespace internal {

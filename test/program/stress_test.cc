@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "lib/base/unique_fd.h"
-#include "lib/loader/adds.h"
+#include "lib/loader/object.h"
 #include "stressed.skel.h"
 #include "test/program/fixture.h"
 #include "test/program/sandbox.h"

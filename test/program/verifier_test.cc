@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "lib/loader/meter_object.h"
+#include "lib/loader/object.h"
 #include "lib/loader/system.h"
 #include "lib/netlink/interfaces.h"
 #include "test/program/fixture.h"

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "lib/base/unique_fd.h"
-#include "lib/loader/system.h"
+#include "lib/loader/processes.h"
 #include "lib/netlink/holders.h"
 #include "lib/testing/bpffs_fixture.h"
 #include "lib/tools/cost/program_holders.h"

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/forwarding.h"
+#include "lib/loader/hooks.h"
 
 #include <bpf/bpf.h>
 #include <limits.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -15,16 +18,178 @@
 #include "lib/base/libbpf_log.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/config.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/loader/retry.h"
-#include "lib/loader/step.h"
+#include "lib/loader/trace.h"
 #include "lib/reader/pins.h"
 // After the types that it names.
 #include "forward.skel.h"
 
 namespace netmeter {
 namespace internal {
+
+namespace {
+
+const char* NameOf(uint64_t bit) {
+  for (const Feature& feature : Features()) {
+    if (feature.bit == bit) return feature.name;
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+const std::vector<Feature>& Features() {
+  static const auto* const features = new std::vector<Feature>{
+      {"process_tracking", NM_FEATURE_PROCESS_TRACKING},
+      {"socket_table", NM_FEATURE_SOCKET_TABLE},
+      {"control_channel", NM_FEATURE_CONTROL},
+      {"group_access", NM_FEATURE_GROUP_ACCESS},
+      {"mptcp", NM_FEATURE_MPTCP},
+      {"places", NM_FEATURE_PLACES},
+      {"forwarded", NM_FEATURE_FORWARDED},
+  };
+  return *features;
+}
+
+// Text beyond NM_REASONS_BYTES is cut off in info, not here.
+void FeatureSet::TurnOff(uint64_t bit, absl::string_view reason) {
+  bits_ &= ~bit;
+  absl::StrAppend(&reasons_, NameOf(bit), ": ", reason, "\n");
+  notes_.push_back(absl::StrCat(NameOf(bit), " is off: ", reason));
+}
+
+void FeatureSet::TurnOffForNow(uint64_t bit, absl::string_view reason) {
+  TurnOff(bit, reason);
+  any_off_for_now_ = true;
+}
+
+void FeatureSet::Remark(uint64_t bit, absl::string_view remark) {
+  const std::string line = absl::StrCat(NameOf(bit), ": ", remark);
+  absl::StrAppend(&reasons_, line, "\n");
+  notes_.push_back(line);
+}
+
+std::vector<std::string> FindMissingLinks(const PinDir& pins,
+                                          const nm_info& info) {
+  std::vector<std::string> missing;
+  for (const LinkPin& link : LinkPins()) {
+    const std::string path = pins.PathOf(link.pin);
+    // Only root can inspect a link.
+    if (geteuid() == 0 ? IsAttached(path, info.cgroup_id)
+                       : access(path.c_str(), F_OK) == 0) {
+      continue;
+    }
+    if (link.feature == 0 || (info.features & link.feature) != 0) {
+      missing.push_back(link.pin);
+    }
+  }
+  for (const char* link : kForwardLinks) {
+    if ((info.features & NM_FEATURE_FORWARDED) != 0 && !pins.Has(link)) {
+      missing.push_back(link);
+    }
+  }
+  return missing;
+}
+
+Links::~Links() {
+  for (const auto& made : made_) bpf_link__destroy(made.second);
+}
+
+absl::Status Links::Attach(LinkStage stage, uint64_t had,
+                           FeatureSet* features) {
+  for (const LinkPin& pin : LinkPins()) {
+    if (pin.stage != stage) continue;
+    if (pin.feature != 0 && !features->has(pin.feature)) continue;
+    const absl::Status status = AttachOne(pin);
+    if (status.ok()) continue;
+    if (pin.feature == 0 || pin.tracing() ||
+        ((had & pin.feature) != 0 && IsTransient(status))) {
+      return status;
+    }
+    features->TurnOffForNow(pin.feature, status.message());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Links::AttachOne(const LinkPin& pin) {
+  const std::string path = pins_.PathOf(pin.pin);
+  UniqueFd pinned(bpf_obj_get(path.c_str()));
+  if (!pinned.ok() && errno != ENOENT) {
+    return ErrnoStatus(errno, absl::StrCat("open ", path));
+  }
+  if (pinned.ok()) {
+    // A link that cannot be inspected may still count. A second link beside it would
+    // count each packet twice.
+    const KernelObject link = IdentifyObject(pinned.get());
+    if (link.kind != KernelObject::kLink) {
+      return absl::UnavailableError(absl::StrCat("look at ", path));
+    }
+    if (!pin.tracing() && link.cgroup_id == cgroup_.id) {
+      in_place_[pin.pin] = std::move(pinned);
+      return absl::OkStatus();
+    }
+  }
+  bpf_program* const program = object_.program(pin.pin);
+  bpf_link* const link =
+      pin.tracing() ? bpf_program__attach(program)
+                    : bpf_program__attach_cgroup(program, cgroup_.fd.get());
+  if (link == nullptr) {
+    const int error = errno;
+    return ErrnoStatus(
+        error,
+        absl::StrCat(
+            "attach ", bpf_program__name(program),
+            pin.tracing() ? std::string() : absl::StrCat(" to ", cgroup_.path)),
+        error != EPERM ? ""
+        : pin.tracing()
+            ? "lockdown or missing CAP_PERFMON"
+            : "a foreign program is attached to this cgroup, or one above, "
+              "without the multi flag (see: bpftool cgroup tree), or "
+              "CAP_NET_ADMIN is missing");
+  }
+  made_[pin.pin] = link;
+  if (!pin.tracing() || !pinned.ok()) anew_.push_back(pin.pin);
+  Trace("attached ", Describe(bpf_link__fd(link)));
+  return absl::OkStatus();
+}
+
+absl::Status Links::Put(const FeatureSet& features, size_t* done) {
+  size_t count = 0;
+  for (const LinkPin& pin : LinkPins()) {
+    if (pin.feature != 0 && !features.has(pin.feature)) continue;
+    NETMETER_RETURN_IF_ERROR(PutOne(pin));
+    *done = std::max(*done, ++count);
+  }
+  for (const LinkPin& pin : LinkPins()) {
+    if (pin.feature == 0 || features.has(pin.feature)) continue;
+    NETMETER_RETURN_IF_ERROR(pins_.Remove(pin.pin));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Links::PutOne(const LinkPin& pin) {
+  const std::string path = pins_.PathOf(pin.pin);
+  const auto in_place = in_place_.find(pin.pin);
+  if (in_place != in_place_.end()) {
+    const bpf_program* const program = object_.program(pin.pin);
+    if (int error = bpf_link_update(in_place->second.get(),
+                                    bpf_program__fd(program), nullptr)) {
+      return ErrnoStatus(error,
+                         absl::StrCat("replace ", bpf_program__name(program)));
+    }
+    Trace("replaced the program at ", path, ": ",
+          Describe(in_place->second.get()));
+    return absl::OkStatus();
+  }
+  const int fd = bpf_link__fd(made_.at(pin.pin));
+  if (pin.tracing()) return pins_.Replace(fd, pin.pin);
+  // A dead link may be pinned here. It counts nothing.
+  NETMETER_RETURN_IF_ERROR(pins_.Remove(pin.pin));
+  return pins_.Pin(fd, pin.pin);
+}
+
+// --- Forwarded packets ---
+
 namespace {
 
 // From linux/bpf.h of 6.4 and linux/netfilter.h. The headers and the libbpf of the build
@@ -139,7 +304,7 @@ absl::Status Forwarding::AttachHooks() {
         skeleton_->obj, ObjectNameOf(pin).c_str());
     NETMETER_RETURN_IF_ERROR(
         CreateLink(pin, kFamilies[i], bpf_program__fd(program), &links_[i]));
-    Step("attached ", Describe(links_[i].get()));
+    Trace("attached ", Describe(links_[i].get()));
   }
   return absl::OkStatus();
 }
@@ -171,7 +336,7 @@ absl::Status Forwarding::Attach(const ForwardingPlan& plan,
                       absl::StrCat(lack, ": not told from what is uncounted"));
     return absl::OkStatus();
   }
-  Step(status.message());
+  Trace(status.message());
   features->TurnOffForNow(NM_FEATURE_FORWARDED, status.message());
   return absl::OkStatus();
 }
@@ -197,7 +362,7 @@ absl::Status Forwarding::Put() const {
   NETMETER_RETURN_IF_ERROR(
       ErrnoStatus(bpf_map_update_elem(forwarders, &kZero, &program, BPF_ANY),
                   "fill forwarders"));
-  Step("replaced the program that counts what is forwarded");
+  Trace("replaced the program that counts what is forwarded");
   for (size_t i = 0; i < links_.size(); i++) {
     if (!links_[i].ok() || pins_.Has(kForwardLinks[i])) continue;
     NETMETER_RETURN_IF_ERROR(pins_.Pin(links_[i].get(), kForwardLinks[i]));

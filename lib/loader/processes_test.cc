@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/process_identity.h"
+#include "lib/loader/processes.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/strings/str_join.h"
 
 namespace netmeter {
 namespace internal {
@@ -185,28 +188,89 @@ TEST(CgroupPlaceTest, APatternTakesNoPartOfTheUnitsSuffix) {
 TEST(MayBeServiceTest, OneIdDecidesAndRootMayBeAnyService) {
   const Registrants registrants = {{"mme", {NM_REGISTRANT_UID, 7}},
                                    {"state", {NM_REGISTRANT_GID, 8}}};
-  EXPECT_TRUE(MayBeService(registrants, "mme", 7, 9));
-  EXPECT_FALSE(MayBeService(registrants, "mme", 8, 7));
-  EXPECT_TRUE(MayBeService(registrants, "state", 9, 8));
-  EXPECT_FALSE(MayBeService(registrants, "state", 8, 9));
+  EXPECT_TRUE(MayBeService(registrants, "mme", {7, 9}));
+  EXPECT_FALSE(MayBeService(registrants, "mme", {8, 7}));
+  EXPECT_TRUE(MayBeService(registrants, "state", {9, 8}));
+  EXPECT_FALSE(MayBeService(registrants, "state", {8, 9}));
   for (const char* const service : {"mme", "state", "other"}) {
-    EXPECT_TRUE(MayBeService(registrants, service, 0, 9));
+    EXPECT_TRUE(MayBeService(registrants, service, {0, 9}));
   }
-  EXPECT_TRUE(MayBeService(registrants, "other", 9, 9));
+  EXPECT_TRUE(MayBeService(registrants, "other", {9, 9}));
 }
 
-TEST(MayBeServiceTest, OfAProcessTheRealIdsCount) {
-  const auto own = static_cast<uint32_t>(getpid());
-  EXPECT_TRUE(MayProcessBeService({{"mme", {NM_REGISTRANT_UID, getuid()}}},
-                                  "mme", own));
-  EXPECT_TRUE(MayProcessBeService({{"mme", {NM_REGISTRANT_GID, getgid()}}},
-                                  "mme", own));
-  EXPECT_EQ(MayProcessBeService({{"mme", {NM_REGISTRANT_UID, getuid() + 1}}},
-                                "mme", own),
-            getuid() == 0);
-  // Above /proc/sys/kernel/pid_max.
-  EXPECT_FALSE(
-      MayProcessBeService({{"mme", {NM_REGISTRANT_UID, 0}}}, "mme", 1u << 30));
+TEST(RealIdsTest, AreThoseOfTheProcess) {
+  const std::optional<RealIds> own = RealIdsOf(static_cast<uint32_t>(getpid()));
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(own->uid, getuid());
+  EXPECT_EQ(own->gid, getgid());
+  EXPECT_FALSE(RealIdsOf(1u << 30).has_value());  // above pid_max
+}
+
+TEST(NameOfRunningTest, IsWhatWasExecuted) {
+  // The interpreter is called by the name that it was started by.
+  EXPECT_EQ(NameOfRunning("python3", "/usr/bin/python3", "/usr/bin/python3.11"),
+            "python3");
+  EXPECT_EQ(NameOfRunning("sshd", "sshd: root [priv]", "/usr/sbin/sshd"),
+            "sshd");
+  // comm holds 15 bytes.
+  EXPECT_EQ(NameOfRunning("envoy_controlle", "envoy_controller",
+                          "/usr/bin/envoy_controller"),
+            "envoy_controller");
+  // A main thread that renamed itself: never that name.
+  EXPECT_EQ(NameOfRunning("worker-7", "", "/usr/bin/redis-server"),
+            "redis-server");
+  EXPECT_EQ(NameOfRunning("", "", "/usr/bin/x"), "x");
+  EXPECT_EQ(NameOfRunning("", "", ""), "");
+}
+
+// They had their interpreter's name if they ran before the load.
+TEST(NameOfRunningTest, ScriptsKeepTheirs) {
+  const auto argv = [](const std::vector<std::string>& arguments) {
+    return absl::StrJoin(arguments, std::string(1, '\0')) + '\0';
+  };
+  const std::string bash = "/usr/bin/bash";
+  const std::string path = "/opt/a-rather-long-name.sh";
+  EXPECT_EQ(NameOfRunning("a-rather-long-n", argv({"/bin/bash", path}), bash),
+            "a-rather-long-name.sh");
+  EXPECT_EQ(NameOfRunning("a-rather-long-n",
+                          argv({"/bin/bash", "-u", path, "x"}), bash),
+            "a-rather-long-name.sh");
+  EXPECT_EQ(NameOfRunning("bash", argv({"bash", path}), bash), "bash");
+  // A main thread that took the name of an argument is no script.
+  EXPECT_EQ(
+      NameOfRunning("x", argv({"/usr/bin/daemon", "x"}), "/usr/bin/daemon"),
+      "daemon");
+  EXPECT_EQ(NameOfRunning("x", argv({"d", "-a", "-b", "/x"}), "/usr/bin/d"),
+            "d");
+}
+
+TEST(NameOfRunningTest, DescriptorsHaveTheNameOfTheirFile) {
+  const std::string argument = "/proc/self/fd/3";
+  EXPECT_EQ(NameOfRunning("3", argument, "/usr/bin/redis-server"),
+            "redis-server");
+  // Linux 6.14 and newer.
+  EXPECT_EQ(
+      NameOfRunning("a-rather-long-n", argument, "/usr/bin/a-rather-long-name"),
+      "a-rather-long-name");
+  EXPECT_EQ(NameOfRunning("3", argument, "/memfd:a/b"), "memfd:a/b");
+  EXPECT_EQ(NameOfRunning("memfd:runc_clon", "runc",
+                          "/memfd:runc_cloned:/proc/self/exe"),
+            "memfd:runc_cloned:/proc/self/exe");
+  // An executable of that name.
+  EXPECT_EQ(NameOfRunning("3", "3", "/usr/bin/3"), "3");
+}
+
+TEST(RunningProcessesTest, HoldsThisOne) {
+  bool found = false;
+  const std::vector<RunningProcess> processes = RunningProcesses();
+  if (processes.empty()) return;  // in a PID namespace: documented
+  for (const RunningProcess& process : processes) {
+    if (process.tgid == static_cast<uint32_t>(getpid())) {
+      found = true;
+      EXPECT_EQ(process.name, "processes_test");
+    }
+  }
+  EXPECT_TRUE(found);
 }
 
 }  // namespace

@@ -1,24 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/meter_object.h"
+#include "lib/loader/object.h"
 
+#include <bpf/bpf.h>
 #include <bpf/btf.h>
+#include <bpf/libbpf.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/config.h"
-#include "lib/loader/probes.h"
+#include "lib/loader/trace.h"
 #include "lib/netlink/interfaces.h"
 #include "lib/reader/shared_maps.h"
 // After the types that it names.
@@ -27,24 +37,209 @@
 namespace netmeter {
 namespace internal {
 
-// --- lockdown=confidentiality ------------------------------------------------
-
-bool MayReadKernelMemory() {
-  const bpf_insn code[] = {
-      {BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_1, BPF_REG_10, 0, 0},
-      {BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_1, 0, 0, -8},
-      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_2, 0, 0, 8},
-      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_3, 0, 0, 0},
-      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_probe_read_kernel},
-      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
-      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
-  };
-  return MayLoad(BPF_PROG_TYPE_CGROUP_SOCK, code, BPF_CGROUP_INET_SOCK_CREATE);
-}
+// --- What the kernel offers ---
 
 namespace {
-constexpr char kRaiseMaxNames[] =
-    "(raise max_names)";  // for a user without room
+
+constexpr char kOwnTypes[] = "/sys/kernel/btf/vmlinux";
+
+// libbpf reads a BTF file whole into memory. An ELF file with debug information may be
+// this large; its types are 6 MB of it.
+constexpr off_t kMostBytesOfTypes = 1 << 30;
+
+// Whether the kernel accepts a program of these instructions that then returns 1.
+// libbpf_probe_bpf_helper() of libbpf 1.1 is not enough, because it does not know how
+// newer kernels report a refused helper.
+bool MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
+             bpf_attach_type attach = bpf_attach_type()) {
+  code.push_back({BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1});
+  code.push_back({BPF_JMP | BPF_EXIT, 0, 0, 0, 0});
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = attach;
+  return UniqueFd(bpf_prog_load(type, "nm_probe", "GPL", code.data(),
+                                code.size(), &options))
+      .ok();
+}
+
+bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
+  return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
+}
+
+// Whether a socket program may follow a socket to its MPTCP socket. The helper exists
+// even without MPTCP, and then fails only when a program calls it with a socket.
+bool MayFollowMptcp() {
+  return MayLoad(BPF_PROG_TYPE_SOCK_OPS,
+                 {{BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
+                   offsetof(bpf_sock_ops, sk), 0},
+                  {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_1, 0, 1, 0},
+                  {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skc_to_mptcp_sock}});
+}
+
+// Whether a socket program may read the error of a TCP socket. That needs the kernel's
+// own types, which some kernels do not show, and CAP_PERFMON.
+bool MayReadErrors() {
+  return MayLoad(BPF_PROG_TYPE_SOCK_OPS,
+                 {{BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
+                   offsetof(bpf_sock_ops, sk), 0},
+                  {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_1, 0, 3, 0},
+                  {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skc_to_tcp_sock},
+                  {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_0, 0, 1, 0},
+                  {BPF_LDX | BPF_MEM | BPF_W, BPF_REG_0, BPF_REG_0, 0, 0}});
+}
+
+// Whether a packet program may ask for the network namespace of the packet's socket.
+bool MayAskForNetworks() {
+  return MayLoad(BPF_PROG_TYPE_CGROUP_SKB,
+                 {{BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_get_netns_cookie}});
+}
+
+bool HasExchange() {
+  return MayLoad(
+      BPF_PROG_TYPE_CGROUP_SKB,
+      {{BPF_ST | BPF_MEM | BPF_DW, BPF_REG_10, 0, -8, 0},
+       {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+       {BPF_STX | BPF_ATOMIC | BPF_DW, BPF_REG_10, BPF_REG_0, -8, BPF_XCHG}},
+      BPF_CGROUP_INET_EGRESS);
+}
+
+// libbpf's btf__load_vmlinux_btf() indexes all 130,000 types, which takes 16 ms of a
+// load. This code needs only a few strings.
+std::string ReadKernelTypes() {
+  const UniqueFd fd(open(kOwnTypes, O_RDONLY | O_CLOEXEC));
+  struct stat about;
+  if (!fd.ok() || fstat(fd.get(), &about) != 0) return "";
+  std::string bytes(static_cast<size_t>(about.st_size), '\0');
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = read(fd.get(), &bytes[done], bytes.size() - done);
+    if (got <= 0) return "";
+    done += static_cast<size_t>(got);
+  }
+  return bytes;
+}
+
+// The strings of BTF: Documentation/bpf/btf.rst of the kernel. Empty if `btf` is not BTF.
+absl::string_view StringsOf(absl::string_view btf) {
+  btf_header header;
+  if (btf.size() < sizeof(header)) return "";
+  memcpy(&header, btf.data(), sizeof(header));
+  const uint64_t begin = uint64_t{header.hdr_len} + header.str_off;
+  if (header.magic != BTF_MAGIC || begin + header.str_len > btf.size()) {
+    return "";
+  }
+  return btf.substr(begin, header.str_len);
+}
+
+}  // namespace
+
+bool MayReadKernelMemory() {
+  return MayLoad(BPF_PROG_TYPE_CGROUP_SOCK,
+                 {{BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_1, BPF_REG_10, 0, 0},
+                  {BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_1, 0, 0, -8},
+                  {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_2, 0, 0, 8},
+                  {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_3, 0, 0, 0},
+                  {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_probe_read_kernel}},
+                 BPF_CGROUP_INET_SOCK_CREATE);
+}
+
+bool KernelShowsTypes() { return access(kOwnTypes, R_OK) == 0; }
+
+absl::StatusOr<std::string> FindKernelTypes(const std::string& file) {
+  if (KernelShowsTypes()) return std::string();
+  if (file.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): ", kOwnTypes,
+        " is missing, and there is no file with it (--btf)"));
+  }
+  struct stat about;
+  if (stat(file.c_str(), &about) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("btf: read ", file));
+  }
+  if (!S_ISREG(about.st_mode) || about.st_size > kMostBytesOfTypes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "btf: ", file, ": expected a regular file of at most 1 GiB"));
+  }
+  btf* const types = btf__parse(file.c_str(), nullptr);
+  if (types == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "btf: ", file,
+        ": libbpf reads no types of a kernel in it: ", strerror(errno)));
+  }
+  btf__free(types);
+  return file;
+}
+
+Adds ChooseAdds(const Preemption& preemption) {
+  Adds adds;
+  // Disabled bottom halves keep other programs out, except with PREEMPT_RT.
+  if (!preemption.realtime) adds.ingress = NM_ADDS_PLAIN;
+  if (!preemption.in_kernel || !preemption.in_programs) {
+    adds.egress = NM_ADDS_PLAIN;
+  } else if (preemption.has_exchange) {
+    adds.egress = NM_ADDS_CLAIMED;
+  }
+  return adds;
+}
+
+Preemption PreemptionOf(absl::string_view btf, absl::string_view version) {
+  Preemption preemption;
+  const absl::string_view strings = StringsOf(btf);
+  if (strings.empty() || version.empty()) return preemption;
+  const auto has = [&](const std::string& name) {
+    const std::string pattern = absl::StrCat(absl::string_view("\0", 1), name,
+                                             absl::string_view("\0", 1));
+    return memmem(strings.data(), strings.size(), pattern.data(),
+                  pattern.size()) != nullptr;
+  };
+  // task_struct has the first field if bottom halves are disabled for a task and not for
+  // a CPU. The second one is then the type of a semaphore. Both mean CONFIG_PREEMPT_RT,
+  // also with the patches for 5.10. `uname -v` says it as well.
+  preemption.realtime = has("softirq_disable_cnt") || has("rwbase_rt") ||
+                        absl::StrContains(version, "PREEMPT_RT");
+  // task_struct.rcu_read_lock_nesting means CONFIG_PREEMPT_RCU, which came with
+  // CONFIG_PREEMPTION up to 6.12. With PREEMPT_LAZY alone `uname -v` still has the word
+  // (init/Makefile, CONFIG_PREEMPT_BUILD).
+  preemption.in_kernel = preemption.realtime || has("rcu_read_lock_nesting") ||
+                         absl::StrContains(version, "PREEMPT");
+  // Up to 5.14 migrate_disable(), which surrounds each program, was preempt_disable().
+  // Since then a task counts its calls if there is more than one CPU. With one CPU (no
+  // "SMP" in `uname -v`) it does nothing.
+  preemption.in_programs = preemption.realtime || has("migration_disabled") ||
+                           !absl::StrContains(version, " SMP");
+  return preemption;
+}
+
+Preemption ReadPreemption() {
+  const std::string btf = ReadKernelTypes();
+  utsname name;
+  Preemption preemption =
+      PreemptionOf(btf, uname(&name) == 0 ? name.version : "");
+  preemption.has_exchange = HasExchange();
+  return preemption;
+}
+
+const char* NameOf(nm_adds adds) {
+  switch (adds) {
+    case NM_ADDS_ATOMIC:
+      return "atomic";
+    case NM_ADDS_PLAIN:
+      return "plain";
+    case NM_ADDS_CLAIMED:
+      return "claimed";
+  }
+  return "unknown";
+}
+
+const char* EgressProgramOf(nm_adds adds) {
+  return adds == NM_ADDS_CLAIMED ? "nm_egress_claim" : "nm_egress";
+}
+
+// --- The object ---
+
+namespace {
+
+// For a user without room.
+constexpr char kRaiseMaxNames[] = "(raise max_names)";
 
 // If the kernel refuses bpf_probe_read_kernel(), libbpf assumes a kernel older than
 // bpf_probe_read_user() and substitutes the older helper, which is refused as well
@@ -190,38 +385,35 @@ uint32_t RoundUpToPowerOfTwo(uint32_t value) {
 // The object is embedded as the bytes of an ELF file. Opening it costs some milliseconds.
 // The verifier and the kernel's types come with Load().
 absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
-    const MeterObjectOptions& options) {
+    const ObjectOptions& options) {
   const bool confidential = !MayReadKernelMemory();
   if (options.tracing && confidential) HandleConfidentiality();
   netmeter_bpf* const skeleton = OpenSkeleton(options.elf, options.types_file);
   if (skeleton == nullptr) return ErrnoStatus(errno, "open the BPF object");
   std::unique_ptr<MeterObject> self(new MeterObject(skeleton));
   self->egress_ = EgressProgramOf(options.adds.egress);
+  // SizeMaps() turns on what is used. libbpf turns references to a missing map into a
+  // call that the verifier never reaches.
+  for (const ExtentPin& extent : ExtentPins()) {
+    bpf_map__set_autocreate(self->FindMap(extent.pin), false);
+  }
   if (options.tracing && confidential) {
     NETMETER_RETURN_IF_ERROR(FindTracepoints(skeleton));
   }
-  if (!options.tracing) {
-    for (const LinkPin& link : LinkPins()) {
-      if (link.tracing()) {
-        bpf_program__set_autoload(self->program(link.pin), false);
-      }
-    }
-  }
-  for (const nm_adds adds : {NM_ADDS_PLAIN, NM_ADDS_CLAIMED}) {
-    const char* const name = EgressProgramOf(adds);
-    bpf_program__set_autoload(
-        bpf_object__find_program_by_name(skeleton->obj, name),
-        name == absl::string_view(self->egress_));
-  }
+  const auto& programs = skeleton->progs;
   bpf_program* program;
   bpf_object__for_each_program(program, skeleton->obj) {
-    const bool sweeps = program == skeleton->progs.nm_scan;
-    if (options.only_sweeps) {
-      bpf_program__set_autoload(
-          program, sweeps || program == skeleton->progs.nm_command);
-    } else if (sweeps) {
-      bpf_program__set_autoload(program, false);
-    }
+    const absl::string_view name = bpf_program__name(program);
+    const bool scans = program == programs.nm_scan;
+    const bool traces = program == programs.nm_exec ||
+                        program == programs.nm_fork ||
+                        program == programs.nm_exit;
+    const bool other_egress =
+        absl::StartsWith(name, "nm_egress") && name != self->egress_;
+    bpf_program__set_autoload(
+        program, options.only_sweeps
+                     ? scans || program == programs.nm_command
+                     : !scans && !other_egress && (!traces || options.tracing));
   }
   if (options.only_sweeps) {
     bpf_map__set_max_entries(
@@ -233,23 +425,9 @@ absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
   return self;
 }
 
-MeterObject::MeterObject(netmeter_bpf* skeleton) : skeleton_(skeleton) {
-  for (size_t i = 0; i < kMapPins; i++) {
-    maps_[i] = bpf_object__find_map_by_name(
-        skeleton_->obj, ObjectNameOf(MapPins()[i].pin).c_str());
-  }
-  for (size_t i = 0; i < kExtentPins; i++) {
-    extents_[i] = bpf_object__find_map_by_name(
-        skeleton_->obj, ObjectNameOf(ExtentPins()[i].pin).c_str());
-    // libbpf turns references to a missing map into a call that the verifier never
-    // reaches.
-    bpf_map__set_autocreate(extents_[i], false);
-  }
-}
-
 MeterObject::~MeterObject() { netmeter_bpf__destroy(skeleton_); }
 
-absl::Status MeterObject::Configure(const MeterObjectOptions& options,
+absl::Status MeterObject::Configure(const ObjectOptions& options,
                                     bool confidential) {
   const TableSizes& sizes = options.sizes;
   // The skeleton declares the section as constant, as the programs see it. Before the
@@ -274,15 +452,17 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
   config.max_user_names = share(sizes.max_names);
   config.max_user_series = share(sizes.max_series);
   config.socket_mask = sizes.max_sockets - 1;
-  config.destination_kinds = options.destination_kinds;
+  const Config& keys = options.config;
+  config.destination_kinds = BitsOfKinds(keys.destinations_of);
   config.registrants = options.registrants;
   if (options.registrants != 0) {
     bpf_map__set_max_entries(skeleton_->maps.nm_registrants,
                              options.registrants);
   }
-  config.rules_count = options.rules_count;
-  config.rules_port_first = options.rules_port_first;
-  config.rules_ports = options.rules_ports;
+  const PortRange ports = PortsBeyondTcp(keys.destinations);
+  config.rules_count = static_cast<uint32_t>(keys.destinations.size());
+  config.rules_port_first = ports.first;
+  config.rules_ports = ports.count;
   // The kernel version does not tell which helpers exist, because distributions add and
   // remove some. libbpf loads a program of two instructions to find out.
   config.tgid_helper =
@@ -293,30 +473,28 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
   config.network_access = MayAskForNetworks() ? NM_NETWORK_COOKIE
                           : confidential      ? NM_NETWORK_NONE
                                               : NM_NETWORK_PROBE;
-  may_read_places_ = options.tracing && !confidential;
-  config.reads_kernel = may_read_places_;
-  std::copy(options.ranks.begin(), options.ranks.end(), config.ranks);
-  config.places = may_read_places_ &&
-                  (options.units || options.ranks[NM_SOURCE_UNIT] != 0 ||
-                   options.ranks[NM_SOURCE_CONTAINER] != 0);
+  config.reads_kernel = options.tracing && !confidential;
+  const SourceRanks ranks = RanksOf(keys.names_from);
+  std::copy(ranks.begin(), ranks.end(), config.ranks);
+  config.places = config.reads_kernel &&
+                  (!keys.units.empty() || ranks[NM_SOURCE_UNIT] != 0 ||
+                   ranks[NM_SOURCE_CONTAINER] != 0);
   config.task_access =
       options.types_file.empty() && HelperExists(BPF_PROG_TYPE_CGROUP_SOCK,
                                                  BPF_FUNC_get_current_task_btf)
           ? NM_TASK_BTF
       : confidential ? NM_TASK_NONE
                      : NM_TASK_PROBE;
-  config.proxy_ports_count = static_cast<uint32_t>(options.proxy_ports.size());
-  std::copy(options.proxy_ports.begin(), options.proxy_ports.end(),
-            config.proxy_ports);
-  config.sni_ports_count = static_cast<uint32_t>(options.sni_ports.size());
-  std::copy(options.sni_ports.begin(), options.sni_ports.end(),
-            config.sni_ports);
-  config.http_ports_count = static_cast<uint32_t>(options.http_ports.size());
-  std::copy(options.http_ports.begin(), options.http_ports.end(),
-            config.http_ports);
-  config.uplinks = options.uplinks;
+  const auto copy = [](const std::vector<uint16_t>& from, auto& to) {
+    std::copy(from.begin(), from.end(), to);
+    return static_cast<uint32_t>(from.size());
+  };
+  config.proxy_ports_count = copy(keys.proxy_ports, config.proxy_ports);
+  config.sni_ports_count = copy(keys.sni_ports, config.sni_ports);
+  config.http_ports_count = copy(keys.http_ports, config.http_ports);
+  config.uplinks = !keys.uplinks.empty();
   config.reads_devices = !confidential;
-  if (!options.uplinks) return absl::OkStatus();
+  if (keys.uplinks.empty()) return absl::OkStatus();
   absl::StatusOr<uint32_t> network = OwnNetwork(/*by_inode=*/!confidential);
   if (!network.ok()) return network.status();
   config.network = *network;
@@ -324,37 +502,31 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
 }
 
 absl::Status MeterObject::SizeMaps(const TableSizes& sizes) {
-  auto resize = [&](const std::string& name, Entries entries) {
-    if (entries == Entries::kAsDeclared) return absl::OkStatus();
-    const uint64_t count = CountEntries(entries, sizes);
-    bpf_map* map = bpf_object__find_map_by_name(skeleton_->obj, name.c_str());
-    if (count > UINT32_MAX ||
-        bpf_map__set_max_entries(map, static_cast<uint32_t>(count)) != 0) {
+  const auto resize = [this](absl::string_view pin, uint64_t entries) {
+    if (entries != 0 &&
+        (entries > UINT32_MAX ||
+         bpf_map__set_max_entries(FindMap(pin),
+                                  static_cast<uint32_t>(entries)) != 0)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, ": too many entries: ", count));
+          absl::StrCat(pin, ": too many entries: ", entries));
     }
     return absl::OkStatus();
   };
   for (const MapPin& map : MapPins()) {
-    NETMETER_RETURN_IF_ERROR(resize(ObjectNameOf(map.pin), map.entries));
+    NETMETER_RETURN_IF_ERROR(resize(map.pin, CountEntries(map.entries, sizes)));
   }
   for (const UnpinnedMap& map : UnpinnedMaps()) {
-    NETMETER_RETURN_IF_ERROR(resize(map.name, map.entries));
+    NETMETER_RETURN_IF_ERROR(resize(absl::StripPrefix(map.name, "nm_"),
+                                    CountEntries(map.entries, sizes)));
   }
   const nm_config& config = skeleton_->rodata->nm_config;
-  for (size_t i = 0; i < kExtentPins; i++) {
-    const ExtentPin& pin = ExtentPins()[i];
-    if (pin.extent >=
-        (pin.map == kNames ? config.names_extents : config.series_extents)) {
+  for (const ExtentPin& map : ExtentPins()) {
+    if (map.extent >=
+        (map.map == kNames ? config.names_extents : config.series_extents)) {
       continue;
     }
-    bpf_map__set_autocreate(extents_[i], true);
-    const uint64_t count = CountEntries(pin, sizes);
-    if (count > UINT32_MAX ||
-        bpf_map__set_max_entries(extents_[i], static_cast<uint32_t>(count))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(pin.pin, ": too many entries: ", count));
-    }
+    bpf_map__set_autocreate(FindMap(map.pin), true);
+    NETMETER_RETURN_IF_ERROR(resize(map.pin, CountEntries(map, sizes)));
   }
   return absl::OkStatus();
 }
@@ -382,7 +554,10 @@ absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
 absl::Status MeterObject::Load() {
   CaptureLibbpfMessages();
   const int error = netmeter_bpf__load(skeleton_);
-  if (error == 0) return absl::OkStatus();
+  if (error == 0) {
+    TraceObjects();
+    return absl::OkStatus();
+  }
   // libbpf names the program, and the verifier the reason.
   const bool program = !ProgramThatLibbpfRefused().empty();
   return ObjectStatus(
@@ -396,16 +571,35 @@ absl::Status MeterObject::Load() {
           : "see --verbose");
 }
 
+// For --verbose: the object's programs and maps in the kernel.
+void MeterObject::TraceObjects() const {
+  if (!TraceObserver()) return;
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton_->obj) {
+    const int fd = bpf_program__fd(program);
+    if (fd < 0) continue;
+    const uint32_t verified = VerifiedInstructions(fd);
+    Trace("loaded ", Describe(fd),
+          verified == 0
+              ? ""
+              : absl::StrCat(", ", verified, " instructions verified"));
+  }
+  bpf_map* map;
+  bpf_object__for_each_map(map, skeleton_->obj) {
+    if (bpf_map__fd(map) < 0) continue;
+    Trace("has ", Describe(bpf_map__fd(map)), ", ", bpf_map__max_entries(map),
+          " entries");
+  }
+}
+
+bpf_map* MeterObject::FindMap(absl::string_view pin) const {
+  return bpf_object__find_map_by_name(skeleton_->obj,
+                                      ObjectNameOf(pin).c_str());
+}
+
 bpf_map* MeterObject::map(absl::string_view pin) const {
-  for (size_t i = 0; i < kMapPins; i++) {
-    if (MapPins()[i].pin == pin) return maps_[i];
-  }
-  for (size_t i = 0; i < kExtentPins; i++) {
-    if (ExtentPins()[i].pin == pin && bpf_map__autocreate(extents_[i])) {
-      return extents_[i];
-    }
-  }
-  return nullptr;
+  bpf_map* const found = FindMap(pin);
+  return found != nullptr && bpf_map__autocreate(found) ? found : nullptr;
 }
 
 int MeterObject::MapFd(absl::string_view pin) const {
@@ -419,14 +613,12 @@ bpf_program* MeterObject::program(absl::string_view link_pin) const {
       skeleton_->obj, name == "nm_egress" ? egress_ : name.c_str());
 }
 
-bpf_object* MeterObject::bpf() const { return skeleton_->obj; }
+bool MeterObject::may_read_places() const {
+  return skeleton_->rodata->nm_config.reads_kernel != 0;
+}
 
 bool MeterObject::follows_mptcp() const {
   return skeleton_->rodata->nm_config.mptcp != 0;
-}
-
-int MeterObject::RegistrantsFd() const {
-  return bpf_map__fd(skeleton_->maps.nm_registrants);
 }
 
 void MeterObject::SetUplinkWord(uint32_t ifindex, uint32_t number) {
@@ -465,17 +657,6 @@ absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,
         absl::StrCat("no room for the name ", name, " ", kRaiseMaxNames));
   }
   return id;
-}
-
-absl::Status MeterObject::FillUnits(
-    const std::map<std::string, std::string>& units) const {
-  for (const auto& unit : units) {
-    nm_unit_key key;
-    nm_unit_service value;
-    UnitEntry(unit.first, unit.second, &key, &value);
-    NETMETER_RETURN_IF_ERROR(Update(skeleton_->maps.nm_units, &key, &value));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status MeterObject::WriteInfo(const nm_info& asked) const {
@@ -542,7 +723,7 @@ absl::Status MeterObject::PushFreeIds() const {
 // nm_scan writes no output, so the kernel runs it for all sockets in one call
 // (bpf_seq_read()).
 absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
-  const int marks = bpf_map__fd(skeleton_->maps.nm_marks);
+  const int marks = MapFd("marks");
   std::vector<uint32_t> found(bpf_map__max_entries(skeleton_->maps.nm_marks));
   const uint32_t nothing = 0;
   for (uint32_t i = 0; i < found.size(); i++) {

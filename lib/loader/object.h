@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The BPF object. Only this file knows the skeleton. It opens the object, sizes its maps,
-// sets its configuration, loads it into the kernel and fills the maps that must not be
-// empty. It does not pin or attach: the loader does, and the program tests need neither.
+// The BPF object. Only this file knows the skeleton. It finds out what this kernel
+// offers, opens the object, sizes its maps, sets its configuration and loads it into the
+// kernel. It does not pin or attach: the loader does, and the program tests need neither.
 //
 //   auto object = MeterObject::Open(options);
 //   (*object)->Reuse("stats", fd, pin_dir);  // an upgrade keeps its maps
@@ -12,36 +12,30 @@
 // takes values set there as constants, so it skips branches that this kernel or
 // configuration does not need (nm_config in bpf/internal.h).
 //
+// The kernel version does not tell what the kernel offers, because distributions add and
+// remove features. So the loader tries programs of a few instructions.
+//
 // After the load the shared maps are frozen, so not even root can write them. The program
 // nm_command can. It is not attached: the loader runs it with BPF_PROG_TEST_RUN, passes
 // the command as the packet, and takes the return value as the answer.
 //
 // Threads: one at a time.
 
-#ifndef NETMETER_LIB_LOADER_METER_OBJECT_H_
-#define NETMETER_LIB_LOADER_METER_OBJECT_H_
+#ifndef NETMETER_LIB_LOADER_OBJECT_H_
+#define NETMETER_LIB_LOADER_OBJECT_H_
 
-#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
-#include "lib/base/kernel_object.h"
-#include "lib/base/map_elements.h"
-#include "lib/base/status_util.h"
-#include "lib/base/unique_fd.h"
-#include "lib/loader/adds.h"
 #include "lib/loader/config.h"
 #include "lib/reader/pins.h"
 
@@ -50,38 +44,77 @@ struct netmeter_bpf;
 namespace netmeter {
 namespace internal {
 
-// The ids in nm_info.uplinks.
-using UplinkIds = std::array<nm_u16, NM_MAX_UPLINKS>;
+// --- What the kernel offers ---
 
 // Whether programs may read kernel memory, bpf_probe_read_kernel(): not with
 // lockdown=confidentiality.
 bool MayReadKernelMemory();
 
-struct MeterObjectOptions {
-  // For tests: another build of the object.
-  absl::string_view elf;
-  // A file with the kernel's types, if the kernel shows none (lib/loader/probes.h). Such
-  // a kernel gives programs no pointer to a task either.
-  std::string types_file;
+// Whether the kernel shows its types (CONFIG_DEBUG_INFO_BTF), by which libbpf finds the
+// fields of kernel structures. Without them there are no tracing programs, pointers to
+// tasks or iterators, but a file with types is enough for counting.
+bool KernelShowsTypes();
+
+// The file with types (key btf) that libbpf reads if the kernel shows none: "" if the
+// kernel shows its own, else `file`.
+//   Unimplemented    the kernel shows none, and `file` is ""
+//   NotFound, PermissionDenied, InvalidArgument    libbpf cannot read `file`
+absl::StatusOr<std::string> FindKernelTypes(const std::string& file);
+
+// How packet programs may add to a CPU's own cell. A non-atomic add loses nothing if no
+// other run on the same CPU comes between its load and its store. The preemption options
+// of a kernel show in its types (/sys/kernel/btf/vmlinux) and in its version text, `uname
+// -v`; both are fixed at build time. The preemption model, which PREEMPT_DYNAMIC kernels
+// change at run time, does not matter. Each field defaults to the worst case.
+struct Preemption {
+  // PREEMPT_RT: softirqs are tasks, and preempt each other.
+  bool realtime = true;
+  // A task may preempt another task in the kernel, now or after a later change.
+  bool in_kernel = true;
+  // This includes BPF programs: migrate_disable() does not prevent it.
+  bool in_programs = true;
+  // A program may exchange a word of memory.
+  bool has_exchange = false;
+};
+
+Preemption ReadPreemption();
+// The part of ReadPreemption() that tests can run for other kernels.
+Preemption PreemptionOf(absl::string_view btf, absl::string_view version);
+
+struct Adds {
+  nm_adds ingress = NM_ADDS_ATOMIC;
+  nm_adds egress = NM_ADDS_ATOMIC;
+};
+Adds ChooseAdds(const Preemption& preemption);
+
+// "atomic", "plain", "claimed".
+const char* NameOf(nm_adds adds);
+
+// The program at the egress hook: "nm_egress" or a variant of it.
+const char* EgressProgramOf(nm_adds adds);
+
+// --- The object ---
+
+// The ids in nm_info.uplinks.
+using UplinkIds = std::array<nm_u16, NM_MAX_UPLINKS>;
+
+struct ObjectOptions {
+  // All but the sizes.
+  Config config;
   TableSizes sizes;
   Adds adds;
+  // A file with the kernel's types, if the kernel shows none. Such a kernel gives
+  // programs no pointer to a task either.
+  std::string types_file;
   // False if tracing programs cannot be loaded. The programs then look at a process when
   // it opens a socket.
   bool tracing = true;
-  uint32_t destination_kinds = 0;  // bits 1 << nm_kind: have destinations
-  uint32_t rules_count = 0;
-  uint32_t rules_port_first = 0;  // as in nm_config
-  uint32_t rules_ports = 0;
-  SourceRanks ranks = RanksOf(Config().names_from);
-  bool units = false;                 // the configuration has units
-  std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS
-  std::vector<uint16_t> sni_ports;    // up to NM_MAX_SNI_PORTS
-  std::vector<uint16_t> http_ports;   // up to NM_MAX_HTTP_PORTS
-  uint32_t registrants = 0;           // services that are not open to anyone
-  bool uplinks = false;  // packets count by uplink (bpf/uplink.bpf.h)
+  uint32_t registrants = 0;  // services that are not open to anyone
   // True: loads only nm_command and nm_scan, which a sweep for idle series needs
-  // (lib/loader/retire.h). False: loads all programs except nm_scan.
+  // (retire.h). False: loads all programs except nm_scan.
   bool only_sweeps = false;
+  // For tests: another build of the object.
+  absl::string_view elf;
 };
 
 // The command that changes sizes and layouts which an upgrade keeps, for error messages.
@@ -99,18 +132,17 @@ bool IsNoRoom(const absl::Status& status);
 class MeterObject {
  public:
   static absl::StatusOr<std::unique_ptr<MeterObject>> Open(
-      const MeterObjectOptions& options);
+      const ObjectOptions& options);
   ~MeterObject();
   MeterObject(const MeterObject&) = delete;
   MeterObject& operator=(const MeterObject&) = delete;
 
   // For tests, which set or inspect it between Open() and Load().
   netmeter_bpf* skeleton() const { return skeleton_; }
-  bpf_object* bpf() const;
 
   // Whether programs can read the cgroup name of a process: not with
   // lockdown=confidentiality, nor without tracing programs.
-  bool may_read_places() const { return may_read_places_; }
+  bool may_read_places() const;
 
   // Whether MPTCP subflows get their owner. Some kernels cannot do this.
   bool follows_mptcp() const;
@@ -127,14 +159,12 @@ class MeterObject {
 
   // --- After Load() ----------------------------------------------------------
 
-  // Null if there is no such map, or the extent does not exist.
+  // The map nm_PIN, whether it is pinned or not. Null if there is no such map, or if it
+  // is an extent that does not exist.
   bpf_map* map(absl::string_view pin) const;
   int MapFd(absl::string_view pin) const;
   // For `link_egress` this is the variant that is loaded.
   bpf_program* program(absl::string_view link_pin) const;
-
-  // The map of registrants, by service.
-  int RegistrantsFd() const;
 
   // The uplink that an interface's packets count under, until the programs see its name.
   void SetUplinkWord(uint32_t ifindex, uint32_t number);
@@ -146,8 +176,6 @@ class MeterObject {
   // Puts new ids into their queues, up to the sizes. Call it when all programs know the
   // new maps. Each id is pushed exactly once, even if an earlier call was killed.
   absl::Status PushFreeIds() const;
-  // Fills the map that names services by unit.
-  absl::Status FillUnits(const std::map<std::string, std::string>& units) const;
   // Repeats the command `times` times in one system call and returns the last result.
   absl::StatusOr<uint32_t> RunCommand(nm_command_code code, const void* payload,
                                       size_t size, uint32_t times = 1) const;
@@ -165,17 +193,15 @@ class MeterObject {
   absl::StatusOr<std::vector<uint32_t>> ScanSockets() const;
 
  private:
-  explicit MeterObject(netmeter_bpf* skeleton);
+  explicit MeterObject(netmeter_bpf* skeleton) : skeleton_(skeleton) {}
   absl::Status SizeMaps(const TableSizes& sizes);
-  absl::Status Configure(const MeterObjectOptions& options, bool confidential);
+  absl::Status Configure(const ObjectOptions& options, bool confidential);
+  void TraceObjects() const;
+  bpf_map* FindMap(absl::string_view pin) const;
 
   netmeter_bpf* const skeleton_;
-  bool may_read_places_ = false;
   const char* egress_ = "";  // the name of the egress variant
   UplinkIds uplinks_ = {};
-  // In the order of MapPins() and of ExtentPins().
-  std::array<bpf_map*, kMapPins> maps_;
-  std::array<bpf_map*, kExtentPins> extents_;
 };
 
 // Marks an info as closed, so that readers open the meter again. The info may be of
@@ -185,4 +211,4 @@ absl::Status CloseInfo(int info_fd);
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_LOADER_METER_OBJECT_H_
+#endif  // NETMETER_LIB_LOADER_OBJECT_H_

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The hooks: links, which make the programs run, and the optional features of a meter
+// that depend on them. A pinned link keeps its program attached after the loader has
+// exited. The work has two halves:
+//
+//   Attach()  can fail: makes the missing links, and new links for tracing programs,
+//             which cannot be replaced in place (EINVAL). Only this process holds them,
+//             so they go when it ends.
+//   Put()     gives each link of the cgroup its new program (bpf_link_update() needs no
+//             memory), and pins the new links over the old.
+//
+// Each packet runs either the old program or the new one, never both. Both versions of a
+// tracing program run for a moment. Their handlers tolerate this because they write the
+// same values twice. Both halves can be repeated after a kill at any point.
+//
+// Threads: one at a time.
+
+#ifndef NETMETER_LIB_LOADER_HOOKS_H_
+#define NETMETER_LIB_LOADER_HOOKS_H_
+
+#include <bpf/libbpf.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "lib/base/cgroup.h"
+#include "lib/base/unique_fd.h"
+#include "lib/loader/object.h"
+#include "lib/loader/pin_dir.h"
+#include "lib/reader/pins.h"
+#include "netmeter/abi.h"
+
+struct forward_bpf;
+
+namespace netmeter {
+namespace internal {
+
+// In the order of their NM_FEATURE_ bits.
+struct Feature {
+  const char* name;
+  uint64_t bit;
+};
+const std::vector<Feature>& Features();
+
+// Which features are on, and why the others are off. A meter without one of them still
+// counts, but with less detail. `status` shows the reason as long as the meter is loaded
+// (nm_info.features and reasons).
+class FeatureSet {
+ public:
+  explicit FeatureSet(uint64_t bits) : bits_(bits) {}
+
+  bool has(uint64_t bit) const { return (bits_ & bit) != 0; }
+  uint64_t bits() const { return bits_; }
+  // One line each, "process_tracking: not on this kernel".
+  const std::string& reasons() const { return reasons_; }
+  // The same lines for the user of this load.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+  void TurnOn(uint64_t bit) { bits_ |= bit; }
+  void TurnOff(uint64_t bit, absl::string_view reason);
+  // As TurnOff(), but the next load tries the feature again, even if nothing else
+  // changed.
+  void TurnOffForNow(uint64_t bit, absl::string_view reason);
+  bool any_off_for_now() const { return any_off_for_now_; }
+  // The feature is on, but with a remark for the user.
+  void Remark(uint64_t bit, absl::string_view remark);
+
+ private:
+  uint64_t bits_;
+  bool any_off_for_now_ = false;
+  std::string reasons_;
+  std::vector<std::string> notes_;
+};
+
+// Links that are missing. The features in `info` say which optional links must exist: a
+// meter on a kernel without tracing programs misses nothing.
+std::vector<std::string> FindMissingLinks(const PinDir& pins,
+                                          const nm_info& info);
+
+class Links {
+ public:
+  // The arguments must outlive this.
+  Links(const Cgroup& cgroup, const PinDir& pins, const MeterObject& object)
+      : cgroup_(cgroup), pins_(pins), object_(object) {}
+  ~Links();
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+
+  // Attaches one stage. If a program cannot be attached, its feature is turned off. For a
+  // tracing program this is an error, because the other programs were loaded to rely on
+  // it. `had`: features that an upgrade must not lose for lack of memory.
+  absl::Status Attach(LinkStage stage, uint64_t had, FeatureSet* features);
+
+  // Puts the new programs into all stages, and removes links of features that are off. If
+  // a program has been put, a repeated call puts it again. After an error the first *done
+  // links have their new program.
+  absl::Status Put(const FeatureSet& features, size_t* done);
+
+  // The pins that had no link, or a dead one.
+  const std::vector<std::string>& attached_anew() const { return anew_; }
+
+ private:
+  absl::Status AttachOne(const LinkPin& pin);
+  absl::Status PutOne(const LinkPin& pin);
+
+  const Cgroup& cgroup_;
+  const PinDir& pins_;
+  const MeterObject& object_;
+  std::map<std::string, bpf_link*> made_;     // by pin
+  std::map<std::string, UniqueFd> in_place_;  // pinned, to be updated
+  std::vector<std::string> anew_;
+};
+
+// --- Forwarded packets ---
+//
+// Counts forwarded traffic by uplink (bpf/forward.bpf.c): netfilter programs in the
+// network namespace of this process, if the configuration has uplinks and the kernel has
+// the hook. The pins are not in the table in lib/reader/pins.h, because a meter without
+// uplinks has none of them:
+//
+//   link_forward4, link_forward6   the links, which stay as long as there are uplinks
+//   forwarders                     the program that they call
+//   forwarded                      the counters, which stay until unload
+//
+// A pinned netfilter link keeps its network namespace alive until unload.
+
+struct ForwardingPlan {
+  bool wanted = false;  // the configuration has uplinks
+  bool had =
+      false;  // the meter had them, so a lack of memory must not end them
+  std::string types_file;  // as in ObjectOptions
+};
+
+// As Links: everything that can fail comes first, and only this process holds
+// it.
+class Forwarding {
+ public:
+  // `pins` must outlive this.
+  explicit Forwarding(const PinDir& pins) : pins_(pins) {}
+  ~Forwarding();
+  Forwarding(const Forwarding&) = delete;
+  Forwarding& operator=(const Forwarding&) = delete;
+
+  // Loads the programs, and attaches the missing links. If the kernel lacks the hook, the
+  // feature is turned off.
+  absl::Status Attach(const ForwardingPlan& plan, const MeterObject& meter,
+                      FeatureSet* features);
+
+  // Pins the new objects, so that each packet runs the new program; or stops counting.
+  absl::Status Put() const;
+
+ private:
+  absl::Status Load(const ForwardingPlan& plan, const MeterObject& meter);
+  absl::Status AttachHooks();
+
+  const PinDir& pins_;
+  forward_bpf* skeleton_ = nullptr;  // null: nothing is to be counted
+  // By index of kForwardLinks; no descriptor: pinned already.
+  std::array<UniqueFd, kForwardLinks.size()> links_;
+};
+
+// The id of the object embedded in this program.
+uint64_t ForwardingBuildId();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_HOOKS_H_

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/processes.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "bpf/internal.h"
+
+namespace {
+
+// The kernel's code reads strings by their address in the process. Here the command line
+// is in this buffer, and an address is an offset in it.
+thread_local absl::string_view t_memory;
+
+// As bpf_probe_read_user_str(): a string without an end cannot be read, and a string that
+// is too long is cut.
+long nm_read_string(void* to, uint32_t size, uint64_t address) {
+  if (size == 0 || address > t_memory.size()) return -1;
+  const absl::string_view rest = t_memory.substr(address);
+  const size_t end = rest.find('\0');
+  if (end == absl::string_view::npos) return -1;
+  const size_t length = end < size - 1 ? end : size - 1;
+  memcpy(to, rest.data(), length);
+  static_cast<char*>(to)[length] = 0;
+  return static_cast<long>(length + 1);
+}
+
+}  // namespace
+
+#define NM_GLOBAL static inline
+#ifndef __always_inline
+#define __always_inline inline
+#endif
+#include "bpf/command_line.bpf.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+constexpr size_t kMaxCmdline = 80 << 10;  // the kernel part's limit
+constexpr char kService[] = ".service";
+constexpr size_t kContainerDigits = 64, kShortId = 12;
+constexpr int kLevels = 8;
+
+// The short id of a container's cgroup; empty if it is not a container.
+std::string ContainerOf(absl::string_view name) {
+  name = absl::StripSuffix(name, ".scope");
+  if (name.size() < kContainerDigits) return "";
+  const size_t at = name.size() - kContainerDigits;
+  if (at != 0 && name[at - 1] != '-') return "";
+  const absl::string_view id = name.substr(at);
+  const bool is_id = std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+  });
+  return is_id ? std::string(id.substr(0, kShortId)) : "";
+}
+
+// The first bytes of a file of /proc. Stream iterators do not do: they throw if a process
+// ends between open and read (ESRCH).
+std::string ReadSome(const std::string& path, size_t most) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  while (fd.ok() && text.size() < most) {
+    char buffer[4096];
+    const ssize_t got =
+        read(fd.get(), buffer, std::min(sizeof(buffer), most - text.size()));
+    if (got <= 0) break;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  return text;
+}
+
+std::string BaseName(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+bool IsUnit(absl::string_view name) {
+  return name.size() > strlen(kService) && absl::EndsWith(name, kService);
+}
+
+}  // namespace
+
+Identity IdentifyProcess(absl::string_view executable,
+                         absl::string_view arguments,
+                         const std::map<std::string, std::string>& executables,
+                         const std::map<std::string, std::string>& scripts) {
+  Identity identity;
+  identity.name = std::string(executable.substr(0, NM_NAME_BYTES));
+  auto known = executables.find(identity.name);
+  if (known != executables.end()) {
+    identity.service = true;
+    identity.name = known->second;
+  }
+  uint8_t name[NM_NAME_BYTES + 1] = {};
+  int how = NM_INFER_NOTHING;
+  t_memory = arguments;
+  // For "main.py" the executed file is a script, which its interpreter has as an
+  // argument.
+  if (absl::StartsWith(executable, "python") || executable == "main.py") {
+    how = nm_read_found(nm_find_in_python(0, arguments.size()), name);
+  }
+  t_memory = absl::string_view();
+  const std::string inferred(
+      reinterpret_cast<char*>(name),
+      strnlen(reinterpret_cast<char*>(name), sizeof(name)));
+  if (how == NM_INFER_MODULE) {
+    identity.service = identity.by_command_line = true;
+    identity.name = inferred;
+  } else if (how == NM_INFER_SCRIPT) {
+    known = scripts.find(inferred);
+    if (known != scripts.end()) {
+      identity.service = identity.by_command_line = true;
+      identity.name = known->second;
+    }
+  }
+  return identity;
+}
+
+CgroupPlace PlaceOf(absl::string_view cgroup) {
+  CgroupPlace place;
+  std::vector<absl::string_view> names = absl::StrSplit(cgroup, '/');
+  const size_t levels = std::min<size_t>(names.size(), kLevels);
+  for (size_t i = 0; i < levels; ++i) {
+    const absl::string_view name = names[names.size() - 1 - i];
+    const std::string container = ContainerOf(name);
+    if (!container.empty()) {
+      if (place.container.empty()) place.container = container;
+      place.unit.clear();
+    } else if (IsUnit(name) && place.unit.empty()) {
+      place.unit = std::string(name);
+    }
+  }
+  return place;
+}
+
+std::string ServiceOfUnit(const std::map<std::string, std::string>& units,
+                          const std::string& unit) {
+  size_t longest = 0;
+  std::string service;
+  for (const auto& entry : units) {
+    const std::string prefix = entry.first.substr(0, entry.first.find('*'));
+    const bool any = prefix.size() < entry.first.size();
+    const size_t around = prefix.size() + strlen(kService);
+    if (any ? !absl::StartsWith(unit, prefix) || unit.size() < around
+            : unit != prefix) {
+      continue;
+    }
+    const size_t length = prefix.size() + (any ? 0 : 1);
+    if (!service.empty() && length < longest) continue;
+    longest = length;
+    if (entry.second != "$1") {
+      service = entry.second;
+      continue;
+    }
+    service = unit.size() == around  // "magma@.service"
+                  ? unit
+                  : unit.substr(prefix.size(), unit.size() - around);
+  }
+  return service.substr(0, NM_NAME_BYTES);
+}
+
+// proc(5): "Uid:" and "Gid:" have the real, effective, saved and file system ids, as seen
+// in this user namespace.
+std::optional<RealIds> RealIdsOf(uint32_t tgid) {
+  std::ifstream file(absl::StrCat("/proc/", tgid, "/status"));
+  std::string line;
+  RealIds ids = {UINT32_MAX, UINT32_MAX};
+  while (std::getline(file, line)) {
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(line, '\t', absl::SkipEmpty());
+    if (words.size() != 5) continue;
+    uint32_t* const id = words[0] == "Uid:"   ? &ids.uid
+                         : words[0] == "Gid:" ? &ids.gid
+                                              : nullptr;
+    if (id != nullptr && !absl::SimpleAtoi(words[1], id)) return std::nullopt;
+  }
+  if (ids.uid == UINT32_MAX) return std::nullopt;
+  return ids;
+}
+
+bool MayBeService(const Registrants& registrants, const std::string& service,
+                  const RealIds& ids) {
+  const auto found = registrants.find(service);
+  if (found == registrants.end() || ids.uid == 0) return true;
+  return found->second.id ==
+         (found->second.kind == NM_REGISTRANT_GID ? ids.gid : ids.uid);
+}
+
+std::string NameOfRunning(const std::string& comm, const std::string& arguments,
+                          const std::string& exe) {
+  // The exe of a memfd is all name, even with slashes in it.
+  const std::string of_file =
+      absl::StartsWith(exe, "/memfd:") ? exe.substr(1) : BaseName(exe);
+  // comm is the first 15 bytes of the executed name, unless the process renamed itself.
+  // Before 6.14 it may be the number of an executed descriptor, and argv[0] may end with
+  // the same number.
+  if (comm.empty() ||
+      std::all_of(comm.begin(), comm.end(), absl::ascii_isdigit))
+    return of_file;
+  // The path of a script follows its interpreter and at most one argument of the "#!"
+  // line.
+  const std::vector<std::string> argv =
+      absl::StrSplit(arguments, absl::MaxSplits('\0', 3));
+  for (size_t i = 0; i < std::min<size_t>(argv.size(), 3); i++) {
+    const std::string name = BaseName(argv[i]);
+    const bool may_be = i == 0 || name.size() != argv[i].size();
+    if (may_be && name.substr(0, 15) == comm) return name;
+  }
+  return of_file;
+}
+
+namespace {
+
+// The processes of the machine. Empty in a private PID namespace: /proc has that
+// namespace's numbers, and the kernel part uses those of the initial one.
+std::vector<uint32_t> RunningTgids() {
+  std::vector<uint32_t> tgids;
+  struct stat about;
+  constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // include/linux/proc_ns.h
+  if (stat("/proc/self/ns/pid", &about) != 0 ||
+      about.st_ino != kInitialPidNamespace) {
+    return tgids;
+  }
+  DIR* dir = opendir("/proc");
+  if (dir == nullptr) return tgids;
+  while (dirent* entry = readdir(dir)) {
+    uint32_t tgid;
+    if (absl::SimpleAtoi(entry->d_name, &tgid)) tgids.push_back(tgid);
+  }
+  closedir(dir);
+  return tgids;
+}
+
+// The path below cgroup v2; empty: not known. Its line begins with "0::", cgroups(7).
+// Other lines are for v1 hierarchies.
+std::string CgroupOf(uint32_t tgid) {
+  std::ifstream file(absl::StrCat("/proc/", tgid, "/cgroup"));
+  std::string line;
+  while (std::getline(file, line)) {
+    if (absl::StartsWith(line, "0::/")) return line.substr(3);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<RunningProcess> RunningProcesses() {
+  std::vector<RunningProcess> processes;
+  for (const uint32_t tgid : RunningTgids()) {
+    const std::string base = absl::StrCat("/proc/", tgid);
+    char exe[4096];
+    ssize_t length = readlink((base + "/exe").c_str(), exe,
+                              sizeof(exe));  // fails for kernel threads
+    if (length <= 0) continue;
+    // An update may have replaced the file since the exec.
+    std::string path(exe, static_cast<size_t>(length));
+    path = std::string(absl::StripSuffix(path, " (deleted)"));
+    std::string comm = ReadSome(base + "/comm", kMaxCmdline);
+    comm = std::string(absl::StripSuffix(comm, "\n"));
+    std::string arguments = ReadSome(base + "/cmdline", kMaxCmdline);
+    processes.push_back(
+        {tgid, NameOfRunning(comm, arguments, path), "", CgroupOf(tgid)});
+    // Arguments matter only for these programs.
+    const std::string& name = processes.back().name;
+    if (absl::StartsWith(name, "python") || name == "main.py") {
+      processes.back().arguments = std::move(arguments);
+    }
+  }
+  return processes;
+}
+
+namespace {
+
+// Whether a process is in `cgroup` or below; "" is the root.
+bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
+  const std::string path = CgroupOf(tgid);
+  if (path.empty()) return false;
+  return cgroup.empty() ||
+         (absl::StartsWith(path, cgroup) &&
+          (path.size() == cgroup.size() || path[cgroup.size()] == '/'));
+}
+
+}  // namespace
+
+void ForEachOpenSocket(const std::string& below,
+                       const std::function<void(const OpenSocket&)>& body) {
+  std::vector<uint32_t> tgids = RunningTgids();
+  std::sort(tgids.begin(), tgids.end(), std::greater<uint32_t>());
+  for (const uint32_t tgid : tgids) {
+    if (!IsInCgroup(tgid, below)) continue;
+    // If a process ends meanwhile, its pidfd fails (ESRCH), so a reused number is not
+    // confused with it.
+    UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, tgid, 0)));
+    const std::string base = absl::StrCat("/proc/", tgid, "/fd");
+    DIR* dir = pidfd.ok() ? opendir(base.c_str()) : nullptr;
+    if (dir == nullptr) continue;
+    while (dirent* entry = readdir(dir)) {
+      int number;
+      char target[16];
+      if (!absl::SimpleAtoi(entry->d_name, &number) ||
+          readlinkat(dirfd(dir), entry->d_name, target, sizeof(target)) < 8 ||
+          memcmp(target, "socket:[", 8) != 0) {
+        continue;
+      }
+      // This is a duplicate, so the other process does not notice. Sockets of other
+      // families come this far, too, because the link in /proc does not show the family.
+      OpenSocket found;
+      found.tgid = tgid;
+      found.fd = UniqueFd(
+          static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), number, 0)));
+      int domain = 0;
+      socklen_t size = sizeof(domain), protocol = sizeof(found.protocol),
+                cookie = sizeof(found.cookie);
+      if (!found.fd.ok() ||
+          getsockopt(found.fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) !=
+              0 ||
+          (domain != AF_INET && domain != AF_INET6) ||
+          getsockopt(found.fd.get(), SOL_SOCKET, SO_PROTOCOL, &found.protocol,
+                     &protocol) != 0 ||
+          getsockopt(found.fd.get(), SOL_SOCKET, SO_COOKIE, &found.cookie,
+                     &cookie) != 0) {
+        continue;
+      }
+      body(found);
+    }
+    closedir(dir);
+  }
+}
+
+}  // namespace internal
+}  // namespace netmeter
