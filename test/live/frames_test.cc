@@ -142,8 +142,12 @@ TEST_F(FramesTest, AFrameThatClaimsTinySegmentsIsNoMoreBehindALink) {
   Append(&ip, sizeof(ip), &frame);
   Append(&tcp, sizeof(tcp), &frame);
   Send(header, frame + std::string(kPayload, 'x'), 3);
-  usleep(100000);
-  const Totals after = ReceivedBy("frames-listener");
+  Totals after;
+  for (int i = 0; i < 1000; ++i) {
+    after = ReceivedBy("frames-listener");
+    if (after.rx_bytes - before.rx_bytes >= 3 * (kPayload + 40)) break;
+    usleep(10000);
+  }
   EXPECT_GE(after.rx_bytes - before.rx_bytes, 3 * (kPayload + 40));
   EXPECT_LE(after.rx_bytes - before.rx_bytes, 3 * 2 * (kPayload + 40));
   EXPECT_LE(after.rx_packets - before.rx_packets, 3 * (kPayload / 40 + 1));

@@ -123,11 +123,26 @@ struct GatewayLab {
   static int NetworkOf(Way way) { return way == Way::kSatellite ? 1 : 2; }
 };
 
+const char* const kLinks[] = {"sat0", "lte0", "lan0"};
+
+// Until no link of the gateway has had a packet for 120 ms: acknowledgements are late.
+void AwaitQuiet(const NetNamespace& gateway) {
+  std::map<std::string, LinkCounters> last;
+  for (int quiet = 0; quiet < 6; ++quiet) {
+    usleep(20000);
+    for (const char* link : kLinks) {
+      const LinkCounters now = gateway.Counters(link);
+      if (last.count(link) == 0 || !(now == last[link])) quiet = 0;
+      last[link] = now;
+    }
+  }
+}
+
 // What the interfaces of the gateway counted since, as the meter counts it.
 class Links {
  public:
   explicit Links(const NetNamespace& where) : where_(where) {
-    for (const char* link : {"sat0", "lte0", "lan0"}) {
+    for (const char* link : kLinks) {
       before_[link] = where.Counters(link);
     }
   }
@@ -251,15 +266,14 @@ class UplinksTest : public FamilyTest {
     });
     for (int round = 0; round < kRounds; ++round) {
       client.Receive<int>();
-      // Acknowledgements that are late pass where the data did.
-      usleep(100000);
+      AwaitQuiet(lab_->gateway);
       between(round);
       client.Send(0);
     }
     const int64_t sent_again = client.Receive<int64_t>();
     client.Join();
     server.Join();
-    usleep(100000);
+    AwaitQuiet(lab_->gateway);
     return sent_again;
   }
 
@@ -350,7 +364,7 @@ TEST_P(UplinksTest, WhatMovesBeforeItIsNamedCountsWhereItPassed) {
   client.Send(0);
   client.Join();
   server.Join();
-  usleep(100000);
+  AwaitQuiet(lab_->gateway);
   ExpectEqual(Local("satellite"), links.Of("sat0"), "satellite");
   ExpectEqual(Local("mobile"), links.Of("lte0"), "mobile");
   Totals named, elsewhere, pending;
@@ -403,7 +417,7 @@ TEST_P(UplinksTest, ServicesOfTheLanAndTheProxyHaveTheirOwn) {
   });
   client.Join();
   service.Join();
-  usleep(100000);
+  AwaitQuiet(lab_->gateway);
   Totals expected = links.Of("lan0");
   // Before 6.12 no hook sees a SYN-ACK over IPv6: SynAckSent().
   if (GetParam() == Family::kIpv6 && !KernelAtLeast(6, 12)) {
