@@ -66,8 +66,8 @@ struct TestRun {
 // Of one call, per run of the program.
 struct Sample {
   double ns = 0;           // of this thread's time
-  bool hit = true;         // the socket's entry was used, where that was wanted
-  bool disturbed = false;  // somebody else had the CPU for a part of it
+  bool hit = true;         // the socket's entry was used, or none was wanted
+  bool disturbed = false;  // another process had the CPU for a part of it
 };
 
 Sample RunOnce(const TestRun& test) {

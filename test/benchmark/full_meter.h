@@ -23,7 +23,7 @@ constexpr char kFullMeterService[] = "subscriberdb";
 
 class FullMeter {
  public:
-  // `directory`: where it mounts, empty. Dies if something fails.
+  // Mounts a BPF file system at `directory`, which is empty. Dies if that fails.
   explicit FullMeter(const std::string& directory);
   ~FullMeter();
   FullMeter(const FullMeter&) = delete;

@@ -91,7 +91,7 @@ void ForEachRound(int rounds, int subjects,
   }
 }
 
-// Of the child, which `body` is.
+// Runs `body` in a child; the exit status of the child.
 int RunChild(const std::function<void()>& body) {
   // What the child starts becomes ours when the child ends: it is waited for,
   // too, or else the cgroup could not be removed.

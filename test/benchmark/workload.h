@@ -5,8 +5,8 @@
 //   udp_N         64 bytes there, N flows in turn, 16 packets at a time; packets
 //   churn         connect, 64 bytes there and back, close; connections
 //
-// One thread plays both parts: no time goes into waking somebody up, and none of the
-// packets is ever dropped.
+// One thread plays both parts: no time goes into waking another one, and no packet
+// is ever dropped.
 
 #ifndef NETMETER_TEST_BENCHMARK_WORKLOAD_H_
 #define NETMETER_TEST_BENCHMARK_WORKLOAD_H_

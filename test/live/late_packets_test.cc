@@ -65,7 +65,7 @@ TEST(LatePacketsTest, OnlyPacketsWithoutPayloadAfterAnEndExplainADifference) {
   EXPECT_FALSE(ExplainLate(packets, kNone, false, 3 * 52, 3));
   EXPECT_FALSE(ExplainLate(packets, kNone, false, 53, 1));
   EXPECT_FALSE(ExplainLate(packets, kNone, false, 54, 1));
-  // Not what it never was, and no more than three.
+  // No packet here has a name, so none is less; and four are too many.
   EXPECT_FALSE(ExplainLate(packets, kNone, false, -52, -1));
   EXPECT_FALSE(ExplainLate({fin, ack, ack, ack, ack}, kNone, false, 208, 4));
 }
