@@ -83,8 +83,7 @@ int Main(int argc, char** argv) {
   const std::string empty = flags.FirstGivenEmpty();
   if (!empty.empty()) return WrongUsage(empty + ": expected a value, not ''");
   options.pin_dir = CanonicalPath(options.pin_dir);
-  // Keeps the privileges for making the socket. serve.cc drops all but those for
-  // reading.
+  // Keeps the privileges for making the socket. serve.cc keeps only those for reading.
   absl::Status status =
       DropPrivileges({CAP_BPF, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE,
                       CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});

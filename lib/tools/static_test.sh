@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# static_test.sh PROGRAM...: each needs no shared library, and runs where there is
-# no other file at all.
+# static_test.sh PROGRAM...: each needs no shared library, and runs in a root without any
+# other file.
 set -euo pipefail
 root=$(mktemp -d "${TEST_TMPDIR:-/tmp}/root.XXXXXX")
 fail() { echo "FAILED: $*"; exit 1; }
