@@ -3,6 +3,7 @@
 // test's own, and its packets go over loopback to proxy ports, so that they
 // are counted. Whatever is full, every byte is counted once.
 #include <arpa/inet.h>
+#include <bpf/bpf.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
