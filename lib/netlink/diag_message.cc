@@ -209,6 +209,16 @@ bool ParseDiagSocket(absl::string_view payload, uint16_t protocol,
   socket->remote_port = ntohs(message.id.idiag_dport);
   memcpy(socket->local_address.data(), message.id.idiag_src, 16);
   memcpy(socket->remote_address.data(), message.id.idiag_dst, 16);
+  // A dual-stack socket that uses IPv4, as `netmeter flows` shows it. Without a remote
+  // end, that is the IPv6 address of zeros.
+  in6_addr local;
+  memcpy(&local, socket->local_address.data(), sizeof(local));
+  if (socket->family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&local)) {
+    socket->family = AF_INET;
+    for (auto* end : {&socket->local_address, &socket->remote_address}) {
+      std::copy(end->begin() + 12, end->end(), end->begin());
+    }
+  }
   socket->interface = message.id.idiag_if;
   socket->cookie =
       uint64_t{message.id.idiag_cookie[1]} << 32 | message.id.idiag_cookie[0];

@@ -104,6 +104,28 @@ TEST(DiagMessage, ASocketIsReadWithItsAttributes) {
   EXPECT_EQ(Number(socket.info, "tcpi_bytes_sent"), 1ULL << 40);
 }
 
+// The bug: ::ffff:192.0.2.1 and ipv6, for what `netmeter flows` calls 192.0.2.1 and ipv4.
+TEST(DiagMessage, ADualStackSocketThatUsesIpv4HasIpv4Addresses) {
+  inet_diag_msg message = {};
+  message.idiag_family = AF_INET6;
+  message.id.idiag_src[2] = message.id.idiag_dst[2] = htonl(0xffff);
+  message.id.idiag_src[3] = htonl(0xc0000201);
+  message.id.idiag_dst[3] = htonl(0xcb007109);
+  DiagSocket socket;
+  ASSERT_TRUE(ParseDiagSocket(Bytes(message), IPPROTO_TCP, &socket));
+  EXPECT_EQ(socket.family, AF_INET);
+  EXPECT_EQ(AddressText(socket.family, socket.local_address), "192.0.2.1");
+  EXPECT_EQ(AddressText(socket.family, socket.remote_address), "203.0.113.9");
+  // A listener has no remote end. One for both families stays one of IPv6.
+  message.id.idiag_dst[2] = message.id.idiag_dst[3] = 0;
+  ASSERT_TRUE(ParseDiagSocket(Bytes(message), IPPROTO_TCP, &socket));
+  EXPECT_EQ(AddressText(socket.family, socket.local_address), "192.0.2.1");
+  EXPECT_EQ(AddressText(socket.family, socket.remote_address), "0.0.0.0");
+  message.id.idiag_src[2] = message.id.idiag_src[3] = 0;
+  ASSERT_TRUE(ParseDiagSocket(Bytes(message), IPPROTO_TCP, &socket));
+  EXPECT_EQ(AddressText(socket.family, socket.local_address), "::");
+}
+
 // Sockets and associations have different numbers of the kernel; only an association has
 // peers.
 TEST(DiagMessage, AnAssociationOfSctpIsToldFromItsSocket) {
