@@ -3,7 +3,7 @@
  * The full path, which any packet may take, in either direction. fast_path.bpf.h is
  * for packets about which everything is known.
  *
- *   1. ours? Over loopback, only packets to and from proxy ports are.
+ *   1. ours? Over loopback, only packets to and from proxies are.
  *   2. count its bytes and segments                      packet.bpf.h
  *   3. find its socket's state, by the cookie            socket.bpf.h
  *      find its uplink, if there are any                 uplink.bpf.h
@@ -38,22 +38,6 @@ struct nm_context {
   bool exposed; /* ingress may run for this socket with bottom halves enabled */
 };
 
-/* Reads the packet. Returns whether it is to be counted. */
-static __always_inline bool is_counted(struct __sk_buff *skb,
-                                       const enum nm_direction direction,
-                                       struct nm_packet *packet) {
-  if (skb->ifindex == LOOPBACK_IFINDEX && !nm_config.proxy_ports_count)
-    return false;
-  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
-  if (parse_packet(skb, packet)) COUNT(header_errors, 1);
-  if (skb->ifindex == LOOPBACK_IFINDEX) {
-    if (!nm_is_proxy_port(packet->sport) && !nm_is_proxy_port(packet->dport))
-      return false;
-    packet->path = NM_PATH_PROXY;
-  }
-  return true;
-}
-
 /* --- The socket's state --------------------------------------------------- */
 
 /* Where nm_make_state() made or found the state. */
@@ -81,6 +65,82 @@ NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
   socket = find_socket(owner, cookie, !tcp || alone);
   if (!socket) return NM_STATE_NONE;
   return socket == &owner->socket ? NM_STATE_OWNER : NM_STATE_ENTRY;
+}
+
+/* --- Loopback ------------------------------------------------------------- */
+
+/* Whether netfilter redirects a connection to a proxy. The first SYN shows it: it has the
+ * port of the proxy, and the socket has not. The entry of the table notes it, so a
+ * connection without an entry counts as one without a proxy. A closed socket has lost its
+ * port, and may send a RST: on_closed() has noted whether it is a proxy's. */
+static __always_inline bool is_noted(struct __sk_buff *skb,
+                                     struct bpf_sock *sk) {
+  struct nm_owner *owner = NULL;
+  struct nm_socket *socket;
+
+  if (sk->state == TCP_CLOSE) {
+    sk = bpf_sk_fullsock(sk);
+    if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+    return owner && owner->socket.proxied;
+  }
+  socket = state_of_socket(NULL, bpf_get_socket_cookie(skb));
+  return socket && socket->proxied;
+}
+
+/* Notes that a connection is redirected. 0: it has no entry. */
+NM_GLOBAL int nm_redirect(struct __sk_buff *skb) {
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct nm_entry *entry = entry_of_cookie(cookie);
+
+  if (!entry) return 0;
+  if (NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) !=
+          NM_COOKIE(cookie) &&
+      nm_make_state(skb, NM_TRANSPORT_TCP, NM_EGRESS) != NM_STATE_ENTRY)
+    return 0;
+  entry->socket.proxied = 1;
+  return 1;
+}
+
+/* Whether a packet over loopback is to or from a proxy. The ports of its socket tell, so
+ * all packets of a connection have the same answer. */
+NM_GLOBAL int nm_is_proxied(struct __sk_buff *skb) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+  struct bpf_sock *sk = skb->sk;
+  struct nm_plain plain = {};
+  bool connected = false;
+  __u32 ports;
+
+  if (!nm_config.proxy_ports_count) return 0;
+  if (sk) {
+    ports = ports_of_socket(sk);
+    if (nm_has_proxy_port(ports)) return 1;
+    connected = ports >> 16;
+    if (connected && is_noted(skb, sk)) return 1;
+    if (connected && sk->state != TCP_SYN_SENT) return 0;
+  }
+  if (read_plain_ip(skb, &plain) &&
+      (plain.protocol == IPPROTO_TCP || plain.protocol == IPPROTO_UDP) &&
+      data + plain.header + 8 <= end) {
+    data += plain.header;
+    ports = bpf_ntohs(*(__be16 *)data) | (__u32)bpf_ntohs(*(__be16 *)(data + 2))
+                                             << 16;
+  } else {
+    ports = nm_ports(skb, nm_parse(skb), NM_INGRESS);
+  }
+  return nm_has_proxy_port(ports) && (!connected || nm_redirect(skb));
+}
+
+/* Reads the packet. Returns whether it is to be counted. */
+static __always_inline bool is_counted(struct __sk_buff *skb,
+                                       const enum nm_direction direction,
+                                       struct nm_packet *packet) {
+  if (skb->ifindex == LOOPBACK_IFINDEX) {
+    if (!nm_is_proxied(skb)) return false;
+    packet->path = NM_PATH_PROXY;
+  }
+  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
+  if (parse_packet(skb, direction, packet)) COUNT(header_errors, 1);
+  return true;
 }
 
 /* Finds the socket's state, in the table or with its owner. Returns false if there is no
@@ -134,7 +194,7 @@ NM_GLOBAL int nm_has_no_peer(struct __sk_buff *skb) {
   struct bpf_sock *sk = skb->sk;
 
   if (sk) sk = bpf_sk_fullsock(sk);
-  return sk && sk->protocol == IPPROTO_TCP && !*(volatile __u32 *)&sk->dst_port;
+  return sk && sk->protocol == IPPROTO_TCP && !SOCKET_WORD(sk, dst_port);
 }
 
 /* Whether the packet's TCP numbers are those of its socket. Raw sockets write their own
@@ -214,7 +274,6 @@ NM_GLOBAL __u64 nm_unhide(struct __sk_buff *skb, __u64 word) {
     return word;
   traits.hidden = true;
   traits.transport = NM_TRANSPORT_TCP;
-  traits.dport = bpf_ntohs(*(volatile __u32 *)&sk->dst_port);
   return traits.word;
 }
 

@@ -87,9 +87,15 @@ static __always_inline bool is_one_of(const volatile __u16 *ports, __u32 count,
   return false;
 }
 
-NM_GLOBAL int nm_is_proxy_port(__u32 port) {
-  return is_one_of(nm_config.proxy_ports, nm_config.proxy_ports_count,
-                   NM_MAX_PROXY_PORTS, port);
+/* Whether one of two ports is a proxy's: the halves of `ports`. */
+NM_GLOBAL int nm_has_proxy_port(__u32 ports) {
+  for (__u32 i = 0; i < NM_MAX_PROXY_PORTS; i++) {
+    if (i >= nm_config.proxy_ports_count) break;
+    if (nm_config.proxy_ports[i] == (ports & 0xffff) ||
+        nm_config.proxy_ports[i] == ports >> 16)
+      return 1;
+  }
+  return 0;
 }
 
 /* The protocol by which a connection to this port names its destination. Global, because
@@ -111,9 +117,10 @@ static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
       (owner->flags & (NM_OWNER_CONNECTED | NM_OWNER_NAMED |
                        NM_OWNER_CLOSED)) != NM_OWNER_CONNECTED)
     return NM_WIRE_NONE;
-  if (traits->path == NM_PATH_PROXY)
-    return nm_is_proxy_port(traits->dport) ? NM_WIRE_H2 : NM_WIRE_NONE;
-  return nm_protocol_of(traits->dport);
+  /* The application does not know of a proxy to which netfilter redirects it. */
+  return traits->path == NM_PATH_PROXY && nm_has_proxy_port(traits->dport)
+             ? NM_WIRE_H2
+             : nm_protocol_of(traits->dport);
 }
 
 #define NM_CHUNK 32  /* bytes copied from a packet at once */

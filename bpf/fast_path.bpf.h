@@ -16,49 +16,6 @@
 #include "bpf/add.bpf.h"
 #include "bpf/count.bpf.h"
 
-/* The fields of a plain packet's IP header. */
-struct nm_plain {
-  __u32 header; /* bytes of it */
-  __u8 protocol;
-};
-
-/* Returns false for options, for a later fragment, or if the header is cut short. */
-static __always_inline bool read_plain_ip(struct __sk_buff *skb,
-                                          struct nm_plain *plain) {
-  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-
-  if (data + 28 > end) return false;
-  if (skb->protocol == bpf_htons(ETH_P_IP)) {
-    plain->header = 20;
-    plain->protocol = *(__u8 *)(data + 9);
-    return *(__u8 *)data == 0x45 &&
-           !(*(__be16 *)(data + 6) & bpf_htons(0x1fff));
-  }
-  plain->header = 40;
-  plain->protocol = *(__u8 *)(data + 6);
-  return true;
-}
-
-/* Whether a packet over loopback is to and from no proxy, so that is_counted() would say
- * no. 0: it is a proxy's, or the fast path cannot tell. Global, to keep it out of the way
- * of packets on a link. */
-NM_GLOBAL int nm_is_no_proxys(struct __sk_buff *skb) {
-  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-  struct nm_plain plain = {};
-  __u32 sport, dport;
-
-  if (!nm_config.proxy_ports_count) return 1;
-  if (!read_plain_ip(skb, &plain)) return 0;
-  if (plain.protocol != IPPROTO_TCP && plain.protocol != IPPROTO_UDP) return 0;
-  data += plain.header;
-  /* The full path counts a header that is cut short: header_errors. */
-  if (data + 8 > end || (plain.protocol == IPPROTO_TCP && data + 20 > end))
-    return 0;
-  sport = bpf_ntohs(*(__be16 *)data);
-  dport = bpf_ntohs(*(__be16 *)(data + 2));
-  return !nm_is_proxy_port(sport) && !nm_is_proxy_port(dport);
-}
-
 /* The cell of the packet's socket on this CPU, its slot, and the socket's state. NULL:
  * the socket has no entry, or no slot. */
 static __always_inline struct nm_cell *plain_cell(struct __sk_buff *skb,
@@ -119,18 +76,20 @@ static __always_inline bool count_plain_udp(struct __sk_buff *skb,
                                             const enum nm_adds adds,
                                             __u32 header, __u32 ifindex) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-  __u32 bytes, segments = 1, payload, slot;
+  __u32 bytes, segments = 1, payload, port = 0, slot;
+  struct bpf_sock *sk = skb->sk;
   struct nm_socket *socket;
   struct nm_cell *cell;
 
-  /* Each of its packets may have another remote end, a proxy or not. */
-  if (ifindex == LOOPBACK_IFINDEX) return false;
   if (direction == NM_INGRESS && may_be_duplicate(skb, header == 28))
     return false;
   if (nm_config.rules_ports) {
     data += header - 8 + (direction == NM_EGRESS ? 2 : 0);
-    if (data + 2 > end || rules_may_match(bpf_ntohs(*(__be16 *)data)))
-      return false;
+    if (data + 2 > end) return false;
+    /* As nm_ports(). A raw socket keeps no slot. */
+    if (direction == NM_EGRESS && sk) port = SOCKET_WORD(sk, dst_port);
+    if (!port) port = *(__be16 *)data;
+    if (rules_may_match(bpf_ntohs(port))) return false;
   }
   cell = plain_cell(skb, &socket, &slot);
   if (!cell || !is_plain_cell(ifindex, socket, cell, NM_TRANSPORT_UDP))
@@ -163,8 +122,6 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
 
   data += header;
   if (data + 20 > end || !sk) return false;
-  /* To or from a proxy, or not: an established connection does not change that. */
-  if (ifindex == LOOPBACK_IFINDEX && sk->state != TCP_ESTABLISHED) return false;
   header += (*(__u8 *)(data + 12) >> 4) * 4;
   flags = *(__u8 *)(data + 13);
   seq_end = bpf_ntohl(*(__be32 *)(data + 4));
@@ -211,7 +168,7 @@ static __always_inline bool count_plain(struct __sk_buff *skb,
   const __u32 ifindex = skb->ifindex; /* two loads: done once */
   struct nm_plain plain = {};
 
-  if (ifindex == LOOPBACK_IFINDEX && nm_is_no_proxys(skb)) return true;
+  if (ifindex == LOOPBACK_IFINDEX && !nm_is_proxied(skb)) return true;
   if (!read_plain_ip(skb, &plain)) return false;
   if (plain.protocol == IPPROTO_TCP)
     return count_plain_tcp(skb, direction, adds, plain.header, ifindex);

@@ -76,8 +76,7 @@ NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
   if (!has_destinations(head.kind)) return slot_by_head(head.word);
   head.destination = *(volatile __u16 *)&owner->tag;
   if (!head.destination && nm_config.rules_count) {
-    rule = nm_match_rules(skb, traits.hidden ? NM_OF_SOCKET : direction,
-                          direction == NM_EGRESS ? traits.dport : traits.sport,
+    rule = nm_match_rules(skb, direction, remote_port(&traits, direction),
                           traits.hidden ? IPPROTO_TCP : traits.protocol);
     if (!(rule & NM_RULE_YIELDS)) head.destination = rule;
   }
@@ -141,12 +140,10 @@ static __always_inline void choose_flow(struct __sk_buff *skb,
   key->remote_port = direction == NM_EGRESS ? f->packet.dport : f->packet.sport;
 }
 
-/* The packet's own address at this end, if the socket has none. */
-static __always_inline void local_address(struct __sk_buff *skb,
-                                          enum nm_direction direction,
-                                          __u32 address[4]) {
-  /* It is the remote end of the other direction. */
-  remote_address(skb, direction == NM_EGRESS ? NM_INGRESS : NM_EGRESS, address);
+/* Whether a socket has its own address: it is bound to one, or connected. */
+static __always_inline bool has_address(const __u32 local[4]) {
+  return local[3] || local[0] || local[1] ||
+         (local[2] && local[2] != bpf_htonl(0xffff));
 }
 
 /* Begins a connection that has no flow. Returns false if it gets none. */
@@ -207,7 +204,8 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
     __builtin_memcpy(beginning.ends.remote, f->key.remote,
                      sizeof(beginning.ends.remote));
     beginning.ends.remote_port = f->key.remote_port;
-    local_address(skb, direction, beginning.ends.local);
+    if (!has_address(beginning.ends.local))
+      packet_address(skb, direction == NM_INGRESS, beginning.ends.local);
   }
   f->reason = NM_REST_FULL;
   if (!begin_flow(&f->key, &beginning, numbers)) return 0;
@@ -458,15 +456,12 @@ static __noinline int add_packet_to_rest(struct __sk_buff *skb,
 static __always_inline bool is_followed(struct __sk_buff *skb,
                                         const enum nm_direction direction,
                                         struct nm_packet *packet) {
-  if (skb->ifindex == LOOPBACK_IFINDEX && !nm_config.proxy_ports_count)
-    return false;
-  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
-  parse_packet(skb, packet);
   if (skb->ifindex == LOOPBACK_IFINDEX) {
-    if (!nm_is_proxy_port(packet->sport) && !nm_is_proxy_port(packet->dport))
-      return false;
+    if (!nm_is_proxied(skb)) return false;
     packet->path = NM_PATH_PROXY;
   }
+  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
+  parse_packet(skb, direction, packet);
   return true;
 }
 

@@ -350,10 +350,6 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
   return 1;
 }
 
-/* Prevents clang from merging two loads into one at a computed address, which the
- * verifier refuses. */
-#define SOCKET_WORD(sk, field) (*(volatile __u32 *)&(sk)->field)
-
 static __always_inline void ends_of_socket(struct bpf_sock *sk,
                                            struct nm_ends *ends) {
   ends->local[0] = SOCKET_WORD(sk, src_ip6[0]);

@@ -180,12 +180,13 @@ struct nm_socket {
   nm_u8 rx_fin_counted; /* rx_ack is past the FIN */
   nm_u8 wire_protocol;  /* enum nm_wire_protocol; not NONE: counts as pending */
   nm_u8 rx_rst_seen;    /* the peer has sent a RST; written by ingress only */
-  nm_u8 pad[2];
+  nm_u8 proxied;        /* although its ports do not tell: is_noted() */
+  nm_u8 pad;
   /* Its namespace, if there are uplinks: the inode, or the low bits of the cookie if
    * devices cannot be read. 0: not looked up yet; ~0: unknown. */
   nm_u32 network;
 };
-NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 6 * 1 + 2 + 4);
+NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 7 * 1 + 1 + 4);
 
 /* The first four of these bytes when both numbers are known and the peer has sent no
  * FIN yet. Machines are little-endian: third_party/bazel/bpf.bzl. */

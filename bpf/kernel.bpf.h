@@ -127,6 +127,10 @@ static __always_inline __u32 error_of_socket(struct bpf_sock *sk) {
   return tcp ? tcp->inet_conn.icsk_inet.sk.sk_err : 0;
 }
 
+/* A field of a struct bpf_sock. Prevents clang from merging two loads into one at a
+ * computed address, which the verifier refuses. */
+#define SOCKET_WORD(sk, field) (*(volatile __u32 *)&(sk)->field)
+
 /* Context of a netfilter program (Linux 6.4). */
 struct nf_hook_state {
   __u8 pf;

@@ -15,6 +15,12 @@
  * data_end, others by bpf_skb_load_bytes(). A packet whose header is cut short still
  * counts, by its length. Its transport is `other` if the IP header is cut short, else the
  * one that the IP header names.
+ *
+ * NAT on this host has already changed the addresses and ports of a sent packet, and has
+ * already restored those of a received one. So the ends of a sent packet come from its
+ * socket, if the socket has them: then both directions have the remote end that the
+ * application talks to. A TCP or UDP socket always has its own port. It has a remote end
+ * if it is connected.
  */
 #ifndef NETMETER_BPF_PACKET_BPF_H_
 #define NETMETER_BPF_PACKET_BPF_H_
@@ -35,7 +41,6 @@
 enum nm_direction {
   NM_INGRESS,
   NM_EGRESS,
-  NM_OF_SOCKET, /* for addresses: use those of the packet's socket */
 };
 
 struct nm_packet {
@@ -45,7 +50,7 @@ struct nm_packet {
   __u32 header;  /* bytes in front of it */
   __u32 seq;     /* TCP, host byte order */
   __u32 ack;
-  __u16 sport; /* host byte order; 0: none */
+  __u16 sport; /* as nm_ports() */
   __u16 dport;
   __u8 tcp_flags;
   __u8 transport; /* enum nm_transport */
@@ -220,18 +225,41 @@ NM_GLOBAL __u64 nm_parse(struct __sk_buff *skb) {
   return parse_transport(skb, header, next) | flags;
 }
 
-/* The ports of a parsed packet, in host byte order: the source in the low half. 0: no
- * ports. */
-NM_GLOBAL __u32 nm_ports(struct __sk_buff *skb, __u64 parsed) {
-  const __u8 transport = parsed >> 40;
-  __be16 ports[4]; /* eight bytes, or none count */
+/* The socket of a sent packet, if it is TCP's or UDP's and not a raw socket. */
+static __always_inline struct bpf_sock *socket_with_ports(
+    struct __sk_buff *skb, enum nm_direction direction) {
+  struct bpf_sock *sk = skb->sk;
 
-  if (transport != NM_TRANSPORT_TCP && transport != NM_TRANSPORT_UDP &&
-      transport != NM_TRANSPORT_SCTP)
+  if (direction != NM_EGRESS || !sk) return NULL;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk || sk->type == SOCK_RAW) return NULL;
+  return sk->protocol == IPPROTO_TCP || sk->protocol == IPPROTO_UDP ||
+                 sk->protocol == IPPROTO_UDPLITE
+             ? sk
+             : NULL;
+}
+
+/* Both ports of a socket, as nm_ports(). The remote one is 0 if it is not connected. */
+static __always_inline __u32 ports_of_socket(struct bpf_sock *sk) {
+  return SOCKET_WORD(sk, src_port) | (__u32)bpf_ntohs(SOCKET_WORD(sk, dst_port))
+                                         << 16;
+}
+
+/* The ports of a parsed packet, in host byte order: the source in the low half. 0: none.
+ * Those of a sent packet are as its socket has them. */
+NM_GLOBAL __u32 nm_ports(struct __sk_buff *skb, __u64 parsed, __u32 direction) {
+  struct bpf_sock *sk = socket_with_ports(skb, direction);
+  const __u8 transport = parsed >> 40;
+  __u32 known = sk ? ports_of_socket(sk) : 0;
+  __be16 ports[4] = {}; /* eight bytes, or none count */
+
+  if (known >> 16) return known;
+  if ((transport == NM_TRANSPORT_TCP || transport == NM_TRANSPORT_UDP ||
+       transport == NM_TRANSPORT_SCTP) &&
+      bpf_skb_load_bytes(skb, parsed & NM_OFFSET_MASK, ports, sizeof(ports)))
     return 0;
-  if (bpf_skb_load_bytes(skb, parsed & NM_OFFSET_MASK, ports, sizeof(ports)))
-    return 0;
-  return bpf_ntohs(ports[0]) | (__u32)bpf_ntohs(ports[1]) << 16;
+  return (known ? known : bpf_ntohs(ports[0])) | (__u32)bpf_ntohs(ports[1])
+                                                     << 16;
 }
 
 /* For a parsed TCP packet: the sequence number in the low half, and the acknowledgement
@@ -358,11 +386,12 @@ static __always_inline __u32 payload_of(__u32 length, __u64 parsed) {
 /* Reads the headers of a packet. Bytes and segments are set in every case. Returns -1 if
  * a header is cut short. */
 static __always_inline int parse_packet(struct __sk_buff *skb,
+                                        const enum nm_direction direction,
                                         struct nm_packet *packet) {
   const __u32 length = skb->len;
   const __u64 parsed = nm_parse(skb), weight = nm_weigh(skb, parsed);
   const __u64 numbers = nm_numbers(skb, parsed);
-  const __u32 ports = nm_ports(skb, parsed);
+  const __u32 ports = nm_ports(skb, parsed, direction);
 
   packet->bytes = weight;
   packet->segments = weight >> 32;
@@ -378,33 +407,61 @@ static __always_inline int parse_packet(struct __sk_buff *skb,
   return (__s64)parsed < 0 ? -1 : 0;
 }
 
-/* The address of the other end: IPv4 as ::ffff:a.b.c.d. */
-static __always_inline void remote_address(struct __sk_buff *skb,
-                                           enum nm_direction direction,
-                                           __u32 address[4]) {
-  if (direction == NM_OF_SOCKET) {
-    struct bpf_sock *sk = skb->sk;
+/* The fields of a plain packet's IP header. */
+struct nm_plain {
+  __u32 header; /* bytes of it */
+  __u8 protocol;
+};
 
-    if (sk) sk = bpf_sk_fullsock(sk);
-    if (!sk) return;
-    if (sk->family == AF_INET) {
-      address[2] = bpf_htonl(0xffff);
-      address[3] = sk->dst_ip4;
-    } else {
-      address[0] = sk->dst_ip6[0];
-      address[1] = sk->dst_ip6[1];
-      address[2] = sk->dst_ip6[2];
-      address[3] = sk->dst_ip6[3];
-    }
-    return;
+/* Returns false for options, for a later fragment, or if the header is cut short. */
+static __always_inline bool read_plain_ip(struct __sk_buff *skb,
+                                          struct nm_plain *plain) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+  if (data + 28 > end) return false;
+  if (skb->protocol == bpf_htons(ETH_P_IP)) {
+    plain->header = 20;
+    plain->protocol = *(__u8 *)(data + 9);
+    return *(__u8 *)data == 0x45 &&
+           !(*(__be16 *)(data + 6) & bpf_htons(0x1fff));
   }
+  plain->header = 40;
+  plain->protocol = *(__u8 *)(data + 6);
+  return true;
+}
+
+/* The destination or the source in a packet's header: IPv4 as ::ffff:a.b.c.d. */
+static __always_inline void packet_address(struct __sk_buff *skb,
+                                           bool destination, __u32 address[4]) {
   if (skb->protocol == bpf_htons(ETH_P_IP)) {
     address[0] = 0;
     address[1] = 0;
     address[2] = bpf_htonl(0xffff);
-    bpf_skb_load_bytes(skb, direction == NM_EGRESS ? 16 : 12, &address[3], 4);
+    bpf_skb_load_bytes(skb, destination ? 16 : 12, &address[3], 4);
   } else {
-    bpf_skb_load_bytes(skb, direction == NM_EGRESS ? 24 : 8, address, 16);
+    bpf_skb_load_bytes(skb, destination ? 24 : 8, address, 16);
+  }
+}
+
+/* The address of the remote end, as packet_address(). That of a sent packet is as its
+ * socket has it. */
+static __always_inline void remote_address(struct __sk_buff *skb,
+                                           enum nm_direction direction,
+                                           __u32 address[4]) {
+  struct bpf_sock *sk = socket_with_ports(skb, direction);
+
+  if (!sk || !SOCKET_WORD(sk, dst_port)) {
+    packet_address(skb, direction == NM_EGRESS, address);
+  } else if (SOCKET_WORD(sk, family) == AF_INET) {
+    address[0] = 0;
+    address[1] = 0;
+    address[2] = bpf_htonl(0xffff);
+    address[3] = SOCKET_WORD(sk, dst_ip4);
+  } else {
+    address[0] = SOCKET_WORD(sk, dst_ip6[0]);
+    address[1] = SOCKET_WORD(sk, dst_ip6[1]);
+    address[2] = SOCKET_WORD(sk, dst_ip6[2]);
+    address[3] = SOCKET_WORD(sk, dst_ip6[3]);
   }
 }
 

@@ -59,8 +59,7 @@ static __always_inline void find_destination(struct __sk_buff *skb,
 
   head->destination = search->tag;
   if (!search->tag && nm_config.rules_count) {
-    rule = nm_match_rules(skb, traits->hidden ? NM_OF_SOCKET : direction,
-                          remote_port(traits, direction),
+    rule = nm_match_rules(skb, direction, remote_port(traits, direction),
                           traits->hidden ? IPPROTO_TCP : traits->protocol);
     if (!(rule & NM_RULE_YIELDS)) head->destination = rule;
     /* Only a TCP connection has one remote end for all its life. */

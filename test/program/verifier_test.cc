@@ -25,12 +25,12 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 26296, 26619, 20294},
-    {"nm_egress", 40588, 40873, 33542},
-    {"nm_egress_claim", 0, 40873, 33542},
+    {"nm_ingress", 27763, 28124, 20838},
+    {"nm_egress", 42116, 42438, 32877},
+    {"nm_egress_claim", 0, 42438, 32877},
     {"nm_sock_create", 5478, 5511, 18732},
     {"nm_sock_release", 69, 69, 68},
-    {"nm_sockops", 2933, 3576, 3277},
+    {"nm_sockops", 3049, 3683, 3261},
     {"nm_setsockopt", 3476, 3468, 3524},
     {"nm_exec", 13616, 13616, 12069},
     {"nm_fork", 43, 43, 41},

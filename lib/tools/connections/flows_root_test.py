@@ -241,6 +241,49 @@ class FlowsTest(unittest.TestCase):
         self.check_balance(before, rows)
         self.assertIn("%d records were lost" % lost, self.errors(follower))
 
+    def test_a_flow_has_the_ends_of_its_socket_behind_nat(self):
+        # A datagram and its answer were two flows. In `netmeter sockets`, a
+        # dual-stack socket had ::ffff:10.96.0.11.
+        cluster, translated = "10.96.0.11", "10.88.0.3"
+        lab.run("ip", "address", "add", translated + "/24", "dev", "gate")
+        lab.run("ip", "route", "add", cluster, "dev", "gate", "src", HERE)
+        lab.run("iptables", "-t", "nat", "-A", "OUTPUT", "-d", cluster, "-j", "DNAT", "--to-destination", THERE)
+        lab.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-d", THERE, "-j", "SNAT", "--to-source", translated)
+        self.addCleanup(lab.run, "iptables", "-t", "nat", "-F")
+        code = (
+            "import socket, sys\n"
+            "def open_and_talk(kind, family, to, port):\n"
+            "    s = socket.socket(family, kind)\n"
+            "    s.connect((to, port)); s.send(b'x' * 100)\n"
+            "    if kind == socket.SOCK_STREAM: s.shutdown(1)\n"
+            "    while s.recv(2000) and kind == socket.SOCK_STREAM: pass\n"
+            "    return s\n"
+            "all = [open_and_talk(kind, family, before + %r, port)\n"
+            "       for kind, port in ((socket.SOCK_STREAM, %d), (socket.SOCK_DGRAM, %d))\n"
+            "       for family, before in ((socket.AF_INET, ''), (socket.AF_INET6, '::ffff:'))]\n"
+            "print('ready', flush=True); sys.stdin.readline()\n" % (cluster, TCP, UDP)
+        )
+        before = self.series()
+        follower = self.follow()
+        process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with process:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            command = [lab.LIST, "sockets", "--json", "--address", cluster, "--pin-dir", self.meter.pin_dir]
+            sockets = {row["cookie"]: row for row in json.loads(lab.run(*command)) if row["protocol"] == "udp"}
+        rows = self.finish(follower)
+        flows = [row for row in rows if row["record"] == "flow"]
+        ends = ("family", "local_address", "local_port", "remote_address", "remote_port")
+        for row in flows:
+            self.assertEqual(
+                (row["family"], row["local_address"], row["remote_address"]), ("ipv4", HERE, cluster), row
+            )
+            self.assertEqual((row["tx_payload_bytes"], row["rx_payload_bytes"]), (100, 100))
+        udp = {row["cookie"]: row for row in flows if row["protocol"] == "udp"}
+        self.assertEqual((len(flows), len(udp), len(sockets)), (4, 2, 2))
+        for cookie, row in udp.items():
+            self.assertEqual([row[end] for end in ends], [sockets[cookie][end] for end in ends])
+        self.check_balance(before, rows)
+
     def test_a_connection_that_was_there_before_is_partial(self):
         code = (
             "import socket, sys\n"
