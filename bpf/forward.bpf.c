@@ -7,7 +7,7 @@
  * The hook is netfilter's FORWARD of the loader's network namespace, after all rules
  * (Linux 6.4). So packets that a firewall drops are not counted, and no packet is dropped
  * here. The kernel hands over both interfaces, so that each packet counts once, for its
- * pair of incoming and outgoing uplinks.
+ * pair of incoming and outgoing interfaces, and their uplinks.
  *
  * A netfilter link can never change its program. So the attached programs only call the
  * counting program, through nm_forwarders. A load replaces that program in one step, and
@@ -29,6 +29,15 @@ struct {
   __type(key, __u32);
   __type(value, __u32);
 } nm_forwarders SEC(".maps");
+
+/* two interfaces -> the counts of each CPU. Written for each packet. Full: the packet
+ * counts in nm_forwarded. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+  __uint(max_entries, NM_FORWARDED_PAIRS);
+  __type(key, struct nm_forwarded_key);
+  __type(value, struct nm_forwarded);
+} nm_forwarded_by SEC(".maps");
 
 /* NM_FORWARDED_INDEX() -> the counts of each CPU. */
 struct {
@@ -55,13 +64,14 @@ struct {
   __type(value, struct nm_known);
 } nm_known SEC(".maps");
 
-static __always_inline __u32 uplink_of_device(struct net_device *device) {
+static __always_inline __u32 uplink_of_device(struct net_device *device,
+                                              __u32 *found) {
   __u64 name[NM_INTERFACE_BYTES / 8];
   __u32 ifindex, index, uplink;
   struct nm_known *known;
 
   if (!device) return NM_UPLINK_NONE;
-  ifindex = device->ifindex;
+  ifindex = *found = device->ifindex;
   index = ifindex % NM_KNOWN;
   /* The verifier knows the type, so no helper is needed, which takes ten times as
    * long. */
@@ -160,15 +170,21 @@ SEC("netfilter")
 int nm_forward(struct bpf_nf_ctx *ctx) {
   const struct nf_hook_state *state = ctx->state;
   struct sk_buff *skb = ctx->skb;
-  struct nm_forwarded *forwarded;
-  __u32 in = NM_UPLINK_NONE, segments, bytes, index;
+  struct nm_forwarded *forwarded, none = {};
+  struct nm_forwarded_key key = {};
+  __u32 in = NM_UPLINK_NONE, segments, bytes;
 
   /* A multicast comes here once for each of its outgoing interfaces. */
   if (BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_HOST)
-    in = uplink_of_device(state->in);
-  index = NM_FORWARDED_INDEX(in, uplink_of_device(state->out));
+    in = uplink_of_device(state->in, &key.in);
+  key.uplinks = NM_FORWARDED_INDEX(in, uplink_of_device(state->out, &key.out));
   bytes = weigh(skb, state->pf == NFPROTO_IPV4, &segments);
-  forwarded = bpf_map_lookup_elem(&nm_forwarded, &index);
+  forwarded = bpf_map_lookup_elem(&nm_forwarded_by, &key);
+  if (!forwarded) {
+    bpf_map_update_elem(&nm_forwarded_by, &key, &none, BPF_NOEXIST);
+    forwarded = bpf_map_lookup_elem(&nm_forwarded_by, &key);
+  }
+  if (!forwarded) forwarded = bpf_map_lookup_elem(&nm_forwarded, &key.uplinks);
   if (!forwarded) return NF_ACCEPT; /* not reached */
   /* Atomic, although it is this CPU's own, for the reason given above. */
   __sync_fetch_and_add(&forwarded->bytes, bytes);

@@ -14,7 +14,7 @@ namespace {
 
 // "nmhi", for file(1), and to distinguish a history from any other database.
 constexpr int64_t kApplicationId = 0x6e6d6869;
-constexpr int64_t kSchemaVersion = 2;
+constexpr int64_t kSchemaVersion = 3;
 
 // docs/history.md explains it, and a test compares the two.
 constexpr char kSchema[] = R"(
@@ -29,10 +29,15 @@ CREATE TABLE hour(
   start INTEGER PRIMARY KEY, day INTEGER NOT NULL);
 CREATE TABLE day(
   day INTEGER PRIMARY KEY);
+CREATE TABLE summed_day(
+  day INTEGER PRIMARY KEY);
 CREATE TABLE hour_traffic(
   start INTEGER NOT NULL, series INTEGER NOT NULL, $,
   PRIMARY KEY(start, series)) WITHOUT ROWID;
 CREATE TABLE day_traffic(
+  day INTEGER NOT NULL, series INTEGER NOT NULL, $,
+  PRIMARY KEY(day, series)) WITHOUT ROWID;
+CREATE TABLE day_sum(
   day INTEGER NOT NULL, series INTEGER NOT NULL, $,
   PRIMARY KEY(day, series)) WITHOUT ROWID;
 CREATE TABLE meter(
@@ -60,13 +65,15 @@ CREATE VIEW traffic AS
   FROM day_traffic t JOIN series s ON s.id = t.series;
 )";
 
-// Added in version 2: the hours of a month are too many rows to sum for each query.
-constexpr char kSumsOfDays[] = R"(
-CREATE TABLE summed_day(
-  day INTEGER PRIMARY KEY);
-CREATE TABLE day_sum(
-  day INTEGER NOT NULL, series INTEGER NOT NULL, $,
-  PRIMARY KEY(day, series)) WITHOUT ROWID;
+// Added in version 3: the interfaces of uplinks as the last record saw them.
+constexpr char kInterfaces[] = R"(
+CREATE TABLE interface(
+  meter INTEGER NOT NULL, ifindex INTEGER NOT NULL,
+  network INTEGER NOT NULL, device INTEGER NOT NULL,
+  name TEXT NOT NULL, uplink TEXT NOT NULL,
+  tx_bytes INTEGER NOT NULL, rx_bytes INTEGER NOT NULL,
+  tx_packets INTEGER NOT NULL, rx_packets INTEGER NOT NULL,
+  PRIMARY KEY(meter, ifindex)) WITHOUT ROWID;
 )";
 
 absl::StatusOr<int64_t> Pragma(Database* database, absl::string_view name) {
@@ -87,7 +94,7 @@ absl::Status MakeTables(Database* database) {
   if (!version.ok()) return version.status();
   // Another process may have been faster.
   if (*version == kSchemaVersion) return absl::OkStatus();
-  for (const char* tables : {*version == 0 ? kSchema : "", kSumsOfDays}) {
+  for (const char* tables : {*version == 0 ? kSchema : "", kInterfaces}) {
     NETMETER_RETURN_IF_ERROR(database->Execute(absl::StrReplaceAll(
         tables, {{"$", CounterColumns("$ INTEGER NOT NULL")},
                  {"%", CounterColumns("t.$")}})));
@@ -96,15 +103,6 @@ absl::Status MakeTables(Database* database) {
       database->Execute(absl::StrCat("PRAGMA application_id=", kApplicationId,
                                      ";PRAGMA user_version=", kSchemaVersion)));
   return (*transaction)->Commit();
-}
-
-// A process that only reads a history of version 1 finds no sums: empty temporary tables
-// of this connection replace them. The next record makes the sums.
-absl::Status ReadWithoutSums(Database* database) {
-  return database->Execute(absl::StrReplaceAll(
-      absl::StrCat("PRAGMA temp_store=MEMORY;", kSumsOfDays),
-      {{"CREATE TABLE", "CREATE TEMP TABLE"},
-       {"$", CounterColumns("$ INTEGER NOT NULL")}}));
 }
 
 }  // namespace
@@ -158,6 +156,12 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
     return absl::FailedPreconditionError(absl::StrCat(
         path, " is of a newer version (install a newer netmeter)"));
   }
+  // Version 2 only lacks a table that records alone use.
+  if (*id == kApplicationId && *version < 2) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is of an old version (mv ", path, " ", path,
+                     ".old; the next netmeter record makes a new one)"));
+  }
   const auto pages = Pragma(database->get(), "page_count");
   if (!pages.ok()) return pages.status();
   const bool is_new = *id == 0 && *version == 0 && *pages <= 1;
@@ -175,8 +179,6 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
   } else if (is_new) {
     return absl::NotFoundError(
         absl::StrCat("no history at ", path, " (netmeter record makes it)"));
-  } else if (*version < kSchemaVersion) {
-    NETMETER_RETURN_IF_ERROR(ReadWithoutSums(database->get()));
   }
   return database;
 }

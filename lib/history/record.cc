@@ -26,6 +26,10 @@
 // later. In a longer interval the time of the bytes is unknown. They are booked in the
 // hour of the record, and the interval is a gap "late".
 //
+// The interfaces of uplinks are read as well (links.cc). What they counted are further
+// series, and so is what remains of it: this series makes the sum over an uplink equal to
+// what its interfaces counted.
+//
 // The clock only decides about the hour. CLOCK_BOOTTIME, which no program can set,
 // measures the length of an interval. If the clock was set between two records, there is
 // a gap "clock". A clock before 2020 is not set yet: nothing is recorded then, and
@@ -301,17 +305,82 @@ absl::Status ReplaceTotals(Database* history, int64_t meter,
   return remove.status();
 }
 
+absl::StatusOr<SeenLinks> ReadSeenLinks(Database* history, int64_t meter) {
+  Statement query = history->Prepare(
+      "SELECT ifindex, network, device, name, uplink, tx_bytes, rx_bytes, "
+      "tx_packets, rx_packets FROM interface WHERE meter = ?");
+  query.Bind(1, meter);
+  const auto number = [&query](int column) {
+    return static_cast<uint64_t>(query.Integer(column));
+  };
+  SeenLinks seen;
+  while (query.Step()) {
+    seen[static_cast<uint32_t>(number(0))] = {
+        number(1),
+        number(2),
+        query.Text(3),
+        query.Text(4),
+        {number(5), number(6), number(7), number(8)}};
+  }
+  if (!query.status().ok()) return query.status();
+  return seen;
+}
+
+absl::Status ReplaceSeenLinks(Database* history, int64_t meter,
+                              const SeenLinks& seen) {
+  NETMETER_RETURN_IF_ERROR(
+      history->Prepare("DELETE FROM interface WHERE meter = ?")
+          .Bind(1, meter)
+          .Run());
+  Statement insert = history->Prepare(
+      "INSERT INTO interface VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  for (const auto& link : seen) {
+    const nm_interface_counts& counts = link.second.counts;
+    int column = 0;
+    const auto bind = [&](uint64_t number) {
+      insert.Bind(++column, static_cast<int64_t>(number));
+    };
+    bind(static_cast<uint64_t>(meter));
+    bind(link.first);
+    bind(link.second.network);
+    bind(link.second.device);
+    insert.Bind(++column, ToUtf8(link.second.name));
+    insert.Bind(++column, link.second.uplink);
+    for (const uint64_t count : {counts.tx_bytes, counts.rx_bytes,
+                                 counts.tx_packets, counts.rx_packets}) {
+      bind(count);
+    }
+    NETMETER_RETURN_IF_ERROR(insert.Run());
+  }
+  return insert.status();
+}
+
+// Adds the interfaces of uplinks, and the uncounted traffic.
+absl::Status AddLinksOf(Database* history, int64_t meter,
+                        const LinkReading& links, const Totals& before,
+                        Totals* now) {
+  auto seen = ReadSeenLinks(history, meter);
+  if (!seen.ok()) return seen.status();
+  AddLinks(CountLinks(links, &*seen), before, now);
+  return ReplaceSeenLinks(history, meter, *seen);
+}
+
 // Deletes totals that no record needs again: those of meters of another boot. Keeps
 // the newest meters of this boot.
 absl::Status ForgetMeters(Database* history, const std::string& boot_id) {
-  return history
-      ->Prepare(
-          "DELETE FROM meter_total WHERE meter IN (SELECT id FROM meter "
-          "WHERE boot_id <> ?1 OR id NOT IN (SELECT id FROM meter WHERE "
-          "boot_id = ?1 ORDER BY id DESC LIMIT ?2))")
-      .Bind(1, boot_id)
-      .Bind(2, int64_t{kMostMeters})
-      .Run();
+  for (const char* table : {"meter_total", "interface"}) {
+    NETMETER_RETURN_IF_ERROR(
+        history
+            ->Prepare(absl::StrCat(
+                "DELETE FROM ", table,
+                " WHERE meter IN (SELECT id FROM meter WHERE boot_id <> ?1 OR "
+                "id NOT IN (SELECT id FROM meter WHERE boot_id = ?1 ORDER BY "
+                "id DESC LIMIT ?2))"))
+            .Bind(1, boot_id)
+            .Bind(2, int64_t{kMostMeters})
+            .Run());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int64_t>> Days(Statement query) {
@@ -449,7 +518,14 @@ absl::StatusOr<Recorded> Record(
   if (reading->has_forwarded) {
     AddForwarded(reading->forwarded, &now);
   } else {
-    KeepForwarded(before, &now);
+    KeepKind(before, kForwardedKind, &now);
+  }
+  if (reading->links) {
+    NETMETER_RETURN_IF_ERROR(
+        AddLinksOf(history, meter->id, *reading->links, before, &now));
+  } else {
+    KeepKind(before, kInterfaceKind, &now);
+    KeepKind(before, kUncountedKind, &now);
   }
   const Totals difference = Difference(before, now);
   NETMETER_RETURN_IF_ERROR(AddToHour(history, hour->start, difference, &ids));

@@ -10,12 +10,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "lib/base/text.h"
 #include "lib/history/history.h"
+#include "lib/history/links.h"
 #include "lib/reader/difference.h"
 #include "netmeter/sample.h"
 
@@ -34,6 +36,9 @@ struct Reading {
   // Forwarded traffic. None if it is not counted, or if only root may read it.
   bool has_forwarded = false;
   ForwardedSamples forwarded;
+  // The interfaces of uplinks, read after the above. None without uplinks, or if only
+  // root may read them.
+  std::optional<LinkReading> links;
 
   // The start of counting, in seconds since 1970, by the present clock.
   int64_t start() const { return now - boottime + start_ns / 1000000000; }

@@ -56,8 +56,9 @@ std::string Select(absl::string_view from) {
       "SELECT kind, name, destination, transport, path, uplink, ",
       CounterColumns("t.$"), " FROM (SELECT series, ",
       CounterColumns("SUM($) AS $"), " FROM ", from,
-      " GROUP BY series) t JOIN series s ON s.id = t.series WHERE s.kind <> '",
-      kForwardedKind, "'");  // not a series of the meter
+      " GROUP BY series) t JOIN series s ON s.id = t.series WHERE s.kind NOT "
+      "IN ('",
+      kForwardedKind, "', '", kInterfaceKind, "', '", kUncountedKind, "')");
 }
 
 // "13:00" as minutes of the day, or -1.

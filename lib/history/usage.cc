@@ -10,22 +10,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_util.h"
+#include "lib/reader/difference.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
 // Traffic without a destination of its own that gets a separate row.
-constexpr char kNoDestination[] = "s.kind IN ('pending', 'forwarded')";
+constexpr char kNoDestination[] =
+    "s.kind IN ('pending', 'forwarded', 'uncounted')";
+constexpr char kDestination[] =
+    "CASE WHEN s.kind IN ('pending', 'forwarded') THEN s.kind "
+    "WHEN s.kind = 'uncounted' THEN s.name ELSE s.destination END";
 
 std::string ColumnsOf(UsageBy by) {
   switch (by) {
     case UsageBy::kService:
       return "s.kind, s.name";
     case UsageBy::kDestination:
-      return absl::StrCat(
-          "CASE WHEN ", kNoDestination, " THEN s.kind ELSE '' END, CASE WHEN ",
-          kNoDestination, " THEN s.kind ELSE s.destination END");
+      return absl::StrCat("CASE WHEN ", kNoDestination,
+                          " THEN s.kind ELSE '' END, ", kDestination);
     case UsageBy::kUplink:
       return "'', s.uplink";
     case UsageBy::kDay:
@@ -73,11 +77,11 @@ std::string QueryText(UsageBy by) {
       "?1 AND ?2 AND h.day NOT IN (SELECT day FROM summed_day) GROUP BY series",
       by_day ? ", h.day" : "", from_days("day_sum"), from_days("day_traffic"),
       ") t JOIN series s ON s.id = t.series WHERE s.path = ?3"
-      " AND (?4 = '' OR s.name = ?4) AND (?8 <> 0 OR ?5 = '' OR ?5 = CASE "
-      "WHEN ",
-      kNoDestination,
-      " THEN s.kind WHEN s.destination = '' THEN '-' ELSE s.destination END)"
-      " AND (?6 = '' OR ?6 = CASE WHEN s.uplink = '' THEN '-' ELSE s.uplink "
+      " AND (?4 = '' OR s.name = ?4) AND (?8 <> 0 OR ?5 = '' OR ?5 = COALESCE("
+      "NULLIF(",
+      kDestination,
+      ", ''), '-')) AND (?6 = '' OR ?6 = CASE WHEN s.uplink = '' THEN '-' ELSE "
+      "s.uplink "
       "END) AND (?7 = '' OR s.kind = ?7 OR (?9 <> 0 AND s.kind = 'pending'))"
       " AND (?8 = 0 OR s.destination = ?5 AND NOT ",
       kNoDestination, ")", GroupOf(by));
@@ -126,6 +130,33 @@ void GivePendingToOwners(std::vector<UsageRow>* rows) {
 
 }  // namespace
 
+namespace {
+
+absl::StatusOr<std::vector<Shortfall>> ReadShortfalls(Database* history,
+                                                      const UsageQuery& query) {
+  std::vector<Shortfall> shortfalls;
+  const bool all = query.path == "direct" && query.service.empty() &&
+                   query.destination.empty() && !query.exact_destination &&
+                   query.kind.empty();
+  if (!all) return shortfalls;
+  UsageQuery uncounted;
+  uncounted.period = query.period;
+  uncounted.by = UsageBy::kUplink;
+  uncounted.uplink = query.uplink;
+  uncounted.kind = kUncountedKind;
+  const auto usage = ReadUsage(history, uncounted);
+  if (!usage.ok()) return usage.status();
+  for (const UsageRow& row : usage->rows) {
+    const int64_t tx = row.counters.tx_bytes(), rx = row.counters.rx_bytes();
+    if (tx >= 0 && rx >= 0) continue;
+    shortfalls.push_back(
+        {row.name, std::max<int64_t>(0, -tx), std::max<int64_t>(0, -rx)});
+  }
+  return shortfalls;
+}
+
+}  // namespace
+
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
   Statement select = history->Prepare(QueryText(query.by));
   select.Bind(1, int64_t{query.period.from})
@@ -168,6 +199,9 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
   auto gaps = ReadGaps(history, query.period);
   if (!gaps.ok()) return gaps.status();
   usage.gaps = *std::move(gaps);
+  auto shortfalls = ReadShortfalls(history, query);
+  if (!shortfalls.ok()) return shortfalls.status();
+  usage.shortfalls = *std::move(shortfalls);
   return usage;
 }
 

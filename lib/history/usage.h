@@ -41,17 +41,27 @@ struct UsageQuery {
 };
 
 struct UsageRow {
-  // By service: its kind. By destination: "pending" or "forwarded" for traffic without
-  // one, because a destination may have such a name. Else "".
+  // By service: its kind. By destination: "pending", "forwarded" or "uncounted" for
+  // traffic without one, because a destination may have its name. Else "".
   std::string kind;
   std::string name;  // of the service, the destination, the uplink or the day
   Counters counters;
   bool with_pending = false;  // by service: includes pending traffic
 };
 
+// The interfaces of an uplink counted less than the meter. So the uplink's row of
+// uncounted traffic is below 0.
+struct Shortfall {
+  std::string uplink;
+  int64_t tx_bytes = 0;  // that are missing
+  int64_t rx_bytes = 0;
+};
+
 struct Usage {
   std::vector<UsageRow> rows;  // most bytes first; days in their order
   Counters sum;
+  // Of the uplinks of the query, if it selects all their traffic.
+  std::vector<Shortfall> shortfalls;
   std::vector<Gap> gaps;  // those that overlap the period, oldest first
 };
 

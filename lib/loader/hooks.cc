@@ -288,6 +288,8 @@ absl::Status Forwarding::Load(const ForwardingPlan& plan,
   NETMETER_RETURN_IF_ERROR(Use(maps.nm_interfaces, meter.MapFd("interfaces")));
   NETMETER_RETURN_IF_ERROR(UsePinned(pins_, maps.nm_forwarded, kForwardedPin));
   NETMETER_RETURN_IF_ERROR(
+      UsePinned(pins_, maps.nm_forwarded_by, kForwardedByPin));
+  NETMETER_RETURN_IF_ERROR(
       UsePinned(pins_, maps.nm_forwarders, kForwardersPin));
   return ObjectStatus(forward_bpf__load(skeleton_),
                       "load the programs that count what is forwarded");
@@ -351,12 +353,13 @@ absl::Status Forwarding::Put() const {
     return pins_.Remove(kForwardersPin);
   }
   const int forwarders = bpf_map__fd(skeleton_->maps.nm_forwarders);
-  const int forwarded = bpf_map__fd(skeleton_->maps.nm_forwarded);
-  if (!pins_.Has(kForwardedPin)) {
-    NETMETER_RETURN_IF_ERROR(pins_.Pin(forwarded, kForwardedPin));
-  }
-  if (!pins_.Has(kForwardersPin)) {
-    NETMETER_RETURN_IF_ERROR(pins_.Pin(forwarders, kForwardersPin));
+  const std::pair<const char*, int> maps[] = {
+      {kForwardedPin, bpf_map__fd(skeleton_->maps.nm_forwarded)},
+      {kForwardedByPin, bpf_map__fd(skeleton_->maps.nm_forwarded_by)},
+      {kForwardersPin, forwarders}};
+  for (const auto& map : maps) {
+    if (pins_.Has(map.first)) continue;
+    NETMETER_RETURN_IF_ERROR(pins_.Pin(map.second, map.first));
   }
   const int program = bpf_program__fd(skeleton_->progs.nm_forward);
   NETMETER_RETURN_IF_ERROR(

@@ -126,7 +126,7 @@ class Links {
 //
 //   link_forward4, link_forward6   the links, which stay as long as there are uplinks
 //   forwarders                     the program that they call
-//   forwarded                      the counters, which stay until unload
+//   forwarded_by, forwarded        the counters, which stay until unload
 //
 // A pinned netfilter link keeps its network namespace alive until unload.
 

@@ -113,6 +113,7 @@ std::vector<std::string> EveryPin() {
   for (const char* link : kForwardLinks) append(link);
   append(kForwardersPin);
   append(kForwardedPin);
+  append(kForwardedByPin);
   append(kIdlePin);
   for (const ExtentPin& extent : ExtentPins()) append(extent.pin);
   for (const MapPin& map : MapPins()) append(map.pin);

@@ -2,11 +2,15 @@
 #include "lib/netlink/interfaces.h"
 
 #include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/if.h>
 #include <linux/if_arp.h>
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,21 +33,59 @@ namespace {
 
 constexpr char kWhat[] = "list the interfaces";
 
-int HeaderOf(unsigned short type) {
+// Device types of Ethernet that do not count 14 bytes in both directions. Measured by
+// interfaces_root_test.py.
+constexpr struct {
+  absl::string_view kind;
+  LinkHeader header;
+} kEthernetKinds[] = {
+    {"bridge", {14, 0}}, {"vlan", {14, 0}},   {"vxlan", {0, 0}},
+    {"geneve", {0, 0}},  {"gretap", {0, 14}}, {"ip6gretap", {0, 14}},
+};
+
+LinkHeader HeaderOf(unsigned short type, absl::string_view kind) {
+  // It counts encrypted messages: their header and authentication tag have 32 bytes. The
+  // padding to a multiple of 16 bytes remains.
+  if (kind == "wireguard") return {32, 32};
   switch (type) {
     case ARPHRD_ETHER:
+      for (const auto& known : kEthernetKinds) {
+        if (known.kind == kind) return known.header;
+      }
+      return {14, 14};
     case ARPHRD_LOOPBACK:
-      return 14;
-    case ARPHRD_NONE:  // tun, WireGuard
+      return {14, 14};
+    case ARPHRD_NONE:  // tun
+    case ARPHRD_PPP:
     case ARPHRD_RAWIP:
     case ARPHRD_TUNNEL:
     case ARPHRD_TUNNEL6:
     case ARPHRD_SIT:
     case ARPHRD_IPGRE:
-      return 0;
+    case ARPHRD_IP6GRE:
+      return {0, 0};
     default:
-      return kUnknownHeader;
+      return {};
   }
+}
+
+// With GRO, a veth device counts some received packets without their header: which ones
+// depends on the offloads of its peer.
+bool MergesPackets(int fd, const std::string& name) {
+  ethtool_value value = {};
+  value.cmd = ETHTOOL_GGRO;
+  ifreq request = {};
+  memcpy(request.ifr_name, name.data(),
+         std::min(name.size(), sizeof(request.ifr_name) - 1));
+  request.ifr_data = reinterpret_cast<char*>(&value);
+  return ioctl(fd, SIOCETHTOOL, &request) == 0 && value.data != 0;
+}
+
+// The inode of the device in /sys, which the kernel never uses again.
+uint64_t DeviceOf(const std::string& name) {
+  struct stat about;
+  const std::string path = absl::StrCat("/sys/class/net/", name);
+  return stat(path.c_str(), &about) == 0 ? about.st_ino : 0;
 }
 
 std::string TextOf(absl::string_view value) {
@@ -56,7 +98,7 @@ bool ParseInterface(absl::string_view payload, Interface* found) {
   if (payload.size() < sizeof(link)) return false;
   memcpy(&link, payload.data(), sizeof(link));
   found->index = static_cast<uint32_t>(link.ifi_index);
-  found->header = HeaderOf(link.ifi_type);
+  bool elsewhere = false;
   payload.remove_prefix(
       std::min<size_t>(NLMSG_ALIGN(sizeof(link)), payload.size()));
   ForEachAttribute(payload, [&](int type, absl::string_view value) {
@@ -74,7 +116,13 @@ bool ParseInterface(absl::string_view payload, Interface* found) {
     } else if (type == IFLA_LINKINFO) {
       ForEachAttribute(value, [&](int info, absl::string_view kind) {
         if (info == IFLA_INFO_SLAVE_KIND) found->port_of = TextOf(kind);
+        if (info == IFLA_INFO_KIND) found->kind = TextOf(kind);
       });
+    } else if (type == IFLA_LINK) {
+      memcpy(&found->lower, value.data(),
+             std::min(value.size(), sizeof(found->lower)));
+    } else if (type == IFLA_LINK_NETNSID) {
+      elsewhere = true;
     } else if (type == IFLA_STATS64) {
       rtnl_link_stats64 stats = {};
       memcpy(&stats, value.data(), std::min(value.size(), sizeof(stats)));
@@ -84,6 +132,9 @@ bool ParseInterface(absl::string_view payload, Interface* found) {
       found->counts.rx_packets = stats.rx_packets;
     }
   });
+  found->header = HeaderOf(link.ifi_type, found->kind);
+  // The two ends of a veth pair each name the other.
+  if (elsewhere || found->kind == "veth") found->lower = 0;
   return true;
 }
 
@@ -175,6 +226,12 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces() {
         DumpInterfaces(fd.get(), sequence, &buffer, &all);
     if (!dump.ok()) return dump.status();
     if (*dump == LinkDump::kChanged) continue;
+    for (Interface& interface : all) {
+      interface.device = DeviceOf(interface.name);
+      if (interface.kind == "veth" && MergesPackets(fd.get(), interface.name)) {
+        interface.header.rx = kUnknownHeader;
+      }
+    }
     std::sort(all.begin(), all.end(),
               [](const Interface& a, const Interface& b) {
                 return a.index < b.index;

@@ -26,13 +26,29 @@ constexpr uint32_t kLoopbackIndex = 1;  // in every network namespace
 // An element of the map `interfaces`.
 using InterfaceEntry = std::pair<nm_interface_key, nm_interface>;
 
+// Bytes that an interface counts for each packet besides the IP packet. Some kinds of
+// devices count a sent packet before they remove its header, and a received one after.
+struct LinkHeader {
+  int tx = kUnknownHeader;
+  int rx = kUnknownHeader;
+
+  bool operator==(const LinkHeader& other) const {
+    return tx == other.tx && rx == other.rx;
+  }
+  bool known() const { return tx != kUnknownHeader && rx != kUnknownHeader; }
+};
+
 struct Interface {
   uint32_t index = 0;
   std::string name;
+  std::string kind;  // "veth", "vxlan"; "" for a card
+  // A number that no other device of this boot has, whatever it is called and whatever
+  // index it has. 0 if /sys does not tell it.
+  uint64_t device = 0;
   nm_interface_counts counts = {};
-  // Bytes of a packet's layer-2 header, as the interface counts it: 14 for Ethernet, 0
-  // for an interface that carries bare IP, kUnknownHeader for other kinds of links.
-  int header = kUnknownHeader;
+  LinkHeader header;
+  // The interface of this namespace that this one is on, such as that of a VLAN. 0: none.
+  uint32_t lower = 0;
   // The names from `ip link property add`, of up to 127 bytes.
   std::vector<std::string> alternatives;
   // The interface that this one is a port of, and its kind, such as "bridge" or "bond". 0

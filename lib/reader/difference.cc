@@ -127,18 +127,23 @@ Totals TotalsOf(const std::vector<Sample>& samples) {
   return totals;
 }
 
+bool IsSeriesKind(const std::string& kind) {
+  return kind != kForwardedKind && kind != kInterfaceKind &&
+         kind != kUncountedKind;
+}
+
 void AddForwarded(const ForwardedSamples& forwarded, Totals* totals) {
-  for (const auto& uplink : forwarded) {
-    if (uplink.second.IsZero()) continue;
-    (*totals)[{kForwardedKind, kForwardedKind, "",
+  for (const auto& sample : forwarded) {
+    if (sample.second.IsZero()) continue;
+    (*totals)[{kForwardedKind, ToUtf8(sample.first.second), "",
                TransportName(Transport::kOther), PathName(Path::kDirect),
-               ToUtf8(uplink.first)}] += uplink.second;
+               ToUtf8(sample.first.first)}] += sample.second;
   }
 }
 
-void KeepForwarded(const Totals& before, Totals* totals) {
+void KeepKind(const Totals& before, const std::string& kind, Totals* totals) {
   for (const auto& series : before) {
-    if (series.first.kind == kForwardedKind) totals->insert(series);
+    if (series.first.kind == kind) totals->insert(series);
   }
 }
 
@@ -147,7 +152,7 @@ std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now) {
   for (const auto& series : before) {
     const SeriesName& name = series.first;
     if (name.kind == kPendingWord || name.kind == kRetiredWord) continue;
-    if (name.kind == kForwardedKind) continue;  // is never retired
+    if (!IsSeriesKind(name.kind)) continue;  // is never retired
     if (Find(now, name).AnyBelow(series.second)) names.insert(name);
   }
   return names;

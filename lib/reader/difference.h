@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "netmeter/sample.h"
@@ -80,22 +81,33 @@ using Totals = std::map<SeriesName, Counters>;
 // only zeros.
 Totals TotalsOf(const std::vector<Sample>& samples);
 
-// The series of `before` that are gone, or have less now in any counter. Leaves out
-// forwarded traffic, and series of kind pending, which decrease in normal operation.
+// The series of `before` that are gone, or have less now in any counter. Leaves out what
+// is no series of the meter, and kind pending, which decreases in normal operation.
 std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now);
 
 // Those series of WentBackBetween() that were retired in between, and not renamed by a
 // load. The top of difference.cc explains the distinction.
 std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now);
 
-// Forwarded traffic, by uplink, in wire bytes of both directions. It has a kind of its
-// own so that it cannot be confused with a service.
+// Kinds that are no series of the meter, so that none can be confused with a service:
+// forwarded traffic; what an interface counted, with a path of its own; and the traffic
+// of an uplink's interfaces that is neither a series nor forwarded.
 constexpr char kForwardedKind[] = "forwarded";
-using ForwardedSamples = std::map<std::string, Counters>;
+constexpr char kInterfaceKind[] = "interface";
+constexpr char kInterfacePath[] = "interface";
+constexpr char kUncountedKind[] = "uncounted";
+constexpr char kUncountedName[] = "tunnels and kernel";
+bool IsSeriesKind(const std::string& kind);
+
+// Forwarded traffic in wire bytes of both directions, by uplink and by the interface at
+// its other side: that by which it came in before it was sent, or left after it was
+// received. kForwardedKind if that interface is not known.
+using ForwardedSamples =
+    std::map<std::pair<std::string, std::string>, Counters>;
 void AddForwarded(const ForwardedSamples& forwarded, Totals* totals);
 
-// Copies the forwarded totals of `before`, for a read that could not get them.
-void KeepForwarded(const Totals& before, Totals* totals);
+// Copies the totals of a kind from `before`, for a read that could not get them.
+void KeepKind(const Totals& before, const std::string& kind, Totals* totals);
 
 // now - before, by series. The sum over all series is exactly the difference of the sums,
 // whatever happened between the two reads. The top of difference.cc explains which series

@@ -7,8 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <map>
+#include <iostream>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -21,8 +20,8 @@
 #include "lib/reader/consistent_read.h"
 #include "lib/reader/shared_maps.h"
 #include "lib/tools/commands.h"
-#include "lib/tools/forwarded.h"
 #include "lib/tools/options.h"
+#include "lib/tools/uplink_maps.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -101,33 +100,33 @@ void ShareWithDirectory(const std::string& database) {
   }
 }
 
-// What is forwarded belongs to the history as well, where the meter counts it and this
-// process may read it.
+// With the interfaces of uplinks and forwarded traffic, if the meter has uplinks and this
+// process may read them. The interfaces come last, so they have no less than the meter.
 absl::StatusOr<Reading> ReadAll(const Meter& meter,
                                 const std::string& pin_dir) {
   absl::StatusOr<Reading> reading = ReadMeter(meter);
   if (!reading.ok()) return reading;
   reading->size_units = MeterUnits(pin_dir);
   const auto forwarded = ReadForwarded(pin_dir);
-  if (absl::IsNotFound(forwarded.status()) ||
-      absl::IsPermissionDenied(forwarded.status())) {
+  auto links = ReadLinks(pin_dir);
+  if (absl::IsFailedPrecondition(links.status())) {
+    std::cerr << "netmeter: note: recorded without interfaces: "
+              << links.status().message() << "\n";
     return reading;
   }
-  if (!forwarded.ok()) return forwarded.status();
-  const auto maps = SharedMaps::Open(pin_dir);
-  if (!maps.ok()) return maps.status();
-  const std::map<uint32_t, std::string> names = ReadUplinkNames(**maps);
-  reading->has_forwarded = true;
-  for (const auto& uplink : *forwarded) {
-    const auto name = names.find(uplink.first);
-    if (name == names.end()) continue;
-    Sample sample;
-    sample.tx_bytes = uplink.second.tx_bytes;
-    sample.rx_bytes = uplink.second.rx_bytes;
-    sample.tx_packets = uplink.second.tx_packets;
-    sample.rx_packets = uplink.second.rx_packets;
-    reading->forwarded[name->second] = CountersOf(sample);
+  for (const absl::Status& status : {forwarded.status(), links.status()}) {
+    if (status.ok() || absl::IsNotFound(status) ||
+        absl::IsPermissionDenied(status)) {
+      continue;
+    }
+    return status;
   }
+  if (!links.ok()) return reading;
+  if (forwarded.ok()) {
+    reading->has_forwarded = true;
+    reading->forwarded = NameForwarded(*forwarded, *links);
+  }
+  reading->links = *std::move(links);
   return reading;
 }
 

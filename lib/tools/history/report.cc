@@ -365,6 +365,13 @@ std::string FormatReport(const Report& report) {
                     ". ", human(sum.tx_retransmit_bytes()),
                     " of TCP were retransmitted.</p>\n");
   }
+  if (!report.parts.empty()) {
+    for (const Shortfall& shortfall : report.parts[0].usage.shortfalls) {
+      absl::StrAppend(&html, "<p>",
+                      Escape(DescribeShortfall(shortfall, report.units)),
+                      ".</p>\n");
+    }
+  }
   html += FormatBudgets(report);
   for (const ReportPart& part : report.parts) {
     html += FormatPart(part, report.period, report.units);

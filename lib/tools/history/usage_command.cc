@@ -64,9 +64,11 @@ class UsageCommand : public Command {
                     "The rows of the table")
         .Type("WHAT")
         .Default("service");
-    flags->AddOption("--path", &query_.path, "direct or proxy")
+    flags
+        ->AddOption("--path", &query_.path,
+                    "direct, proxy, or interface: what each interface counted")
         .Type("PATH")
-        .OneOf({"direct", "proxy"})
+        .OneOf({"direct", "proxy", kInterfacePath})
         .ShowDefault();
     flags
         ->AddOption("--service", &query_.service,
@@ -78,6 +80,7 @@ class UsageCommand : public Command {
         .Type("NAME");
     std::vector<std::string> kinds = KindNames();
     kinds.push_back(kForwardedKind);
+    kinds.push_back(kUncountedKind);
     flags->AddOption("--kind", &query_.kind, "Only this kind")
         .Type("KIND")
         .OneOf(kinds);

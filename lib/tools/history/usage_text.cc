@@ -82,6 +82,15 @@ const char* BudgetWord(const BudgetState& state) {
                                  : "warning";
 }
 
+std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units) {
+  return absl::StrCat(
+      ToTerminal(shortfall.uplink), ": its interfaces counted ",
+      HumanSignedBytes(shortfall.tx_bytes, units), " less sent and ",
+      HumanSignedBytes(shortfall.rx_bytes, units),
+      " less received than these rows: they count GSO packets as one, or a "
+      "queue dropped some");
+}
+
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                              SizeUnits units, size_t width) {
   const bool with_kind = query.by == UsageBy::kService;
@@ -120,6 +129,9 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                                ? "(no such series in this period)\n"
                                : "(nothing was recorded in this period)\n");
   }
+  for (const Shortfall& shortfall : usage.shortfalls) {
+    absl::StrAppend(&text, DescribeShortfall(shortfall, units), "\n");
+  }
   for (const Gap& gap : usage.gaps) {
     absl::StrAppend(&text, DescribeGap(gap), "\n");
   }
@@ -137,6 +149,12 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
   }
   nlohmann::ordered_json sum = nlohmann::ordered_json::object();
   AddCounters(usage.sum, &sum);
+  nlohmann::ordered_json shortfalls = nlohmann::ordered_json::array();
+  for (const Shortfall& shortfall : usage.shortfalls) {
+    shortfalls.push_back({{"uplink", shortfall.uplink},
+                          {"tx_bytes", shortfall.tx_bytes},
+                          {"rx_bytes", shortfall.rx_bytes}});
+  }
   nlohmann::ordered_json gaps = nlohmann::ordered_json::array();
   for (const Gap& gap : usage.gaps) {
     gaps.push_back(
@@ -147,6 +165,7 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
                                       {"path", query.path},
                                       {"rows", std::move(rows)},
                                       {"sum", std::move(sum)},
+                                      {"shortfalls", std::move(shortfalls)},
                                       {"gaps", std::move(gaps)}};
   return all.dump(2) + "\n";
 }

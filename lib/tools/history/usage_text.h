@@ -22,7 +22,10 @@ const char* UsageByName(UsageBy by);
 // "ok", "warning" or "used up".
 const char* BudgetWord(const BudgetState& state);
 
-// The period, a table with shares and the sum, and a line for each gap.
+// "satellite: its interfaces counted ...".
+std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units);
+
+// The period, a table with shares and the sum, and a line for each shortfall and gap.
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                              SizeUnits units, size_t width);
 std::string FormatUsageJson(const Usage& usage, const UsageQuery& query);

@@ -106,29 +106,29 @@ class Balancer {
       AddNote(
           "its interfaces have layer-2 headers of different or unknown sizes",
           &balance);
-    } else if (headers.size == kUnknownHeader && !headers.gone.empty()) {
+    } else if (!headers.size.known() && !headers.gone.empty()) {
       AddNote(absl::StrCat(headers.gone,
                            " has left this uplink and the host, and nothing "
                            "tells the size of its layer-2 headers"),
               &balance);
     }
-    const bool known = !headers.mixed && headers.size != kUnknownHeader;
-    Close(known ? static_cast<uint64_t>(headers.size) : 0, &balance);
+    const bool known = !headers.mixed && headers.size.known();
+    Close(known ? headers.size : LinkHeader{0, 0}, &balance);
     return balance;
   }
 
  private:
   // The layer-2 headers of an uplink's interfaces, which must have one size.
   struct LinkHeaders {
-    int size = kUnknownHeader;
+    LinkHeader size;
     bool mixed = false;
     // An interface that was in the uplink and has left the host. Its header size is
     // that of the uplink's other interfaces, if there are any.
     std::string gone;
 
     void Add(const Interface& interface) {
-      mixed |= size != kUnknownHeader && size != interface.header;
-      mixed |= interface.header == kUnknownHeader;
+      mixed |= size.known() && !(size == interface.header);
+      mixed |= !interface.header.known();
       size = interface.header;
     }
   };
@@ -185,10 +185,11 @@ class Balancer {
     balance->rx.forwarded_packets = found->second.rx_packets;
   }
 
-  static void Close(uint64_t header, UplinkBalance* balance) {
+  static void Close(const LinkHeader& header, UplinkBalance* balance) {
     for (DirectionBalance* one : {&balance->tx, &balance->rx}) {
+      const int size = one == &balance->tx ? header.tx : header.rx;
       const uint64_t packets = one->local_packets + one->forwarded_packets;
-      one->header_bytes = header * packets;
+      one->header_bytes = static_cast<uint64_t>(size) * packets;
       const uint64_t ours =
           one->local_bytes + one->forwarded_bytes + one->header_bytes;
       if (one->interface_packets < packets || one->interface_bytes < ours) {
@@ -216,12 +217,6 @@ class Balancer {
 };
 
 }  // namespace
-
-std::string PatternOf(const nm_uplink_key& key) {
-  const size_t size = std::min<size_t>(key.bits / 8, NM_INTERFACE_BYTES);
-  const size_t length = strnlen(key.name, size);
-  return absl::StrCat(std::string(key.name, length), length < size ? "" : "*");
-}
 
 std::vector<UplinkBalance> BalanceUplinks(const BalanceInput& input) {
   const Balancer balancer(input);

@@ -28,18 +28,14 @@
 #include "bpf/internal.h"
 #include "lib/netlink/interfaces.h"
 #include "lib/netlink/uplink_names.h"
-#include "lib/tools/forwarded.h"
+#include "lib/tools/uplink_maps.h"
 #include "netmeter/sample.h"
 
 namespace netmeter {
 namespace internal {
 
-struct BalanceInput {
-  std::string pin_dir;                    // of the meter: for advice
-  std::map<uint32_t, std::string> names;  // of uplinks, by number
-  Uplinks patterns;
-  std::vector<InterfaceEntry> entries;
-  std::vector<Interface> interfaces;  // with their present counts
+struct BalanceInput : MeterLinks {
+  std::string pin_dir;  // of the meter: for advice
   std::vector<Sample> samples;
   bool forwards =
       false;  // the namespace forwards, or a bridge has an interface
@@ -71,9 +67,6 @@ struct UplinkBalance {
 
 // The configuration's uplinks that have or had an interface, and `other`.
 std::vector<UplinkBalance> BalanceUplinks(const BalanceInput& input);
-
-// "wwan*" of a key of nm_uplink_names.
-std::string PatternOf(const nm_uplink_key& key);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -20,7 +20,7 @@ Interface MakeInterface(uint32_t index, const char* name, uint64_t tx_bytes,
   interface.index = index;
   interface.name = name;
   interface.counts = {tx_bytes, 2 * tx_bytes, tx_packets, 2 * tx_packets};
-  interface.header = 14;
+  interface.header = {14, 14};
   return interface;
 }
 
@@ -69,11 +69,11 @@ TEST(Balance, ClosesSinceTheBase) {
 
 TEST(Balance, WhatIsForwardedIsARowWhereItIsMeasured) {
   BalanceInput input = Input();
-  std::vector<nm_forwarded> pairs(NM_FORWARDED_ENTRIES);
-  pairs[NM_FORWARDED_INDEX(NM_UPLINK_OTHER, 1)] = {600, 2};  // left by it
-  pairs[NM_FORWARDED_INDEX(1, NM_UPLINK_OTHER)] = {700, 3};  // came in by it
-  pairs[NM_FORWARDED_INDEX(NM_UPLINK_NONE, 1)] = {50, 1};    // a multicast
-  input.forwarded = SumByUplink(pairs);
+  input.forwarded = SumByUplink({
+      {{3, 2, NM_FORWARDED_INDEX(NM_UPLINK_OTHER, 1)}, {600, 2}},  // left by it
+      {{2, 3, NM_FORWARDED_INDEX(1, NM_UPLINK_OTHER)}, {700, 3}},  // came by it
+      {{0, 2, NM_FORWARDED_INDEX(NM_UPLINK_NONE, 1)}, {50, 1}},  // a multicast
+  });
   EXPECT_EQ(BalanceUplinks(input)[0].tx.forwarded_bytes, 0u);
   input.counts_forwarded = true;
   const UplinkBalance satellite = BalanceUplinks(input)[0];
@@ -166,7 +166,7 @@ TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
   merged.samples[0].rx_packets = 1000;
   EXPECT_THAT(BalanceUplinks(merged)[0].unknown, HasSubstr("GSO packets"));
   BalanceInput link = Input();
-  link.interfaces[1].header = kUnknownHeader;
+  link.interfaces[1].header.rx = kUnknownHeader;
   EXPECT_THAT(BalanceUplinks(link)[0].unknown, HasSubstr("layer-2 headers"));
 }
 

@@ -28,8 +28,8 @@
 #include "lib/netlink/uncounted.h"
 #include "lib/reader/shared_maps.h"
 #include "lib/tools/commands.h"
-#include "lib/tools/forwarded.h"
 #include "lib/tools/options.h"
+#include "lib/tools/uplink_maps.h"
 #include "lib/tools/uplinks/balance.h"
 #include "netmeter/meter.h"
 
@@ -61,15 +61,6 @@ Examples:
   netmeter uplinks --json | python3 -m json.tool
 )";
 
-// The default file is the default meter's alone.
-absl::Status HasNoUplinks(const std::string& pin_dir) {
-  const bool has_file = pin_dir == Config().pin_dir;
-  return absl::NotFoundError(absl::StrCat(
-      "the meter has no uplinks (write uplinks into ",
-      has_file ? kDefaultConfig : "FILE", ", and run: ",
-      LoaderCommand(has_file ? "load" : "load --config FILE", pin_dir), ")"));
-}
-
 // Empty if the loader has kept no configuration.
 Uplinks ConfiguredUplinks(const std::string& pin_dir) {
   const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
@@ -97,32 +88,9 @@ void AddNamedLate(const Uplinks& configured, const BalanceInput& input,
   }
 }
 
-template <typename Key, typename Value, typename Body>
-absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
-                       const Body& body) {
-  const std::string path = absl::StrCat(pin_dir, "/", pin);
-  const UniqueFd fd(bpf_obj_get(path.c_str()));
-  if (!fd.ok() && errno == ENOENT) {
-    return HasNoUplinks(pin_dir);
-  }
-  bpf_map_info about = {};
-  if (!fd.ok() || !GetInfo(fd.get(), &about)) {
-    return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
-  }
-  if (about.key_size != sizeof(Key) || about.value_size != sizeof(Value)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " is of another version"));
-  }
-  return ForEachElement<Key, Value>(
-      fd.get(), [&body](const Key& key, const Value& value) {
-        body(key, value);
-        return absl::OkStatus();
-      });
-}
-
 // What is forwarded, where this meter counts it; *why not, or what is to be said of it.
 absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
-                             bool late, BalanceInput* input, std::string* why) {
+                             BalanceInput* input, std::string* why) {
   constexpr char kFeature[] = "forwarded: ";
   if ((info.features & NM_FEATURE_FORWARDED) == 0) {
     for (absl::string_view line : absl::StrSplit(
@@ -134,41 +102,35 @@ absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
     if (why->empty()) *why = "the meter is of an older version";
     return absl::OkStatus();
   }
-  auto forwarded = ReadForwarded(pin_dir);
+  const auto forwarded = ReadForwarded(pin_dir);
   if (!forwarded.ok()) return forwarded.status();
   input->counts_forwarded = true;
-  input->forwarded = *std::move(forwarded);
-  if (late) {
-    *why =
-        "it is counted for a shorter time than the interfaces, and before that "
-        "it is uncounted";
-  }
+  input->forwarded = SumByUplink(*forwarded);
   return absl::OkStatus();
 }
 
 // *why: something to be said of what is forwarded, or "".
 absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
                        std::vector<Uncounted>* uncounted, std::string* why) {
-  auto maps = SharedMaps::Open(pin_dir);
-  if (!maps.ok()) return maps.status();
   input->pin_dir = pin_dir;
-  input->names = ReadUplinkNames(**maps);
-  NETMETER_RETURN_IF_ERROR((ForEachIn<nm_uplink_key, uint32_t>(
-      pin_dir, "uplink_names", [&](const nm_uplink_key& key, uint32_t number) {
-        input->patterns[input->names[number]].push_back(PatternOf(key));
-      })));
-  uint64_t network = 0;
-  bool late = false;
-  NETMETER_RETURN_IF_ERROR((ForEachIn<nm_interface_key, nm_interface>(
-      pin_dir, "interfaces",
-      [&](const nm_interface_key& key, const nm_interface& value) {
-        if (key.ifindex == 0) {
-          network = value.base.tx_bytes;
-          late = value.base.rx_bytes != 0;
-        } else {
-          input->entries.emplace_back(key, value);
-        }
-      })));
+  // First what the meter counted, and then what the interfaces did: theirs is not less.
+  MeterOptions options;
+  options.pin_dir = pin_dir;
+  const auto meter = Meter::Open(options);
+  if (!meter.ok()) return meter.status();
+  NETMETER_RETURN_IF_ERROR((*meter)->ReadHost(&input->samples));
+  const auto maps = SharedMaps::Open(pin_dir);
+  if (!maps.ok()) return maps.status();
+  NETMETER_RETURN_IF_ERROR(
+      ReadForwardedOf(pin_dir, *(*maps)->view().info, input, why));
+  auto links = ReadLinks(pin_dir);
+  if (!links.ok()) return links.status();
+  static_cast<MeterLinks&>(*input) = *std::move(links);
+  if (input->counts_forwarded && input->late) {
+    *why =
+        "it is counted for a shorter time than the interfaces, and before that "
+        "it is uncounted";
+  }
   // A name that is too long for the programs is an alternative one, which only the
   // loader knows.
   Uplinks configured = ConfiguredUplinks(pin_dir);
@@ -180,24 +142,6 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
     }
   }
   if (input->patterns.empty()) return HasNoUplinks(pin_dir);
-  const auto own = OwnNetwork(/*by_inode=*/true);
-  if (!own.ok()) return own.status();
-  if (network != 0 && network != *own) {
-    return absl::FailedPreconditionError(
-        "the uplinks are those of another network namespace (run it there: ip "
-        "netns exec, nsenter --net)");
-  }
-  // First what we counted, and then what they did: theirs is not less.
-  MeterOptions options;
-  options.pin_dir = pin_dir;
-  const auto meter = Meter::Open(options);
-  if (!meter.ok()) return meter.status();
-  NETMETER_RETURN_IF_ERROR((*meter)->ReadHost(&input->samples));
-  NETMETER_RETURN_IF_ERROR(
-      ReadForwardedOf(pin_dir, *(*maps)->view().info, late, input, why));
-  auto interfaces = ListInterfaces();
-  if (!interfaces.ok()) return interfaces.status();
-  input->interfaces = *std::move(interfaces);
   input->forwards = Forwards(input->interfaces, /*root=*/"");
   *uncounted = FindUncounted(configured, input->interfaces);
   AddNamedLate(configured, *input, uncounted);

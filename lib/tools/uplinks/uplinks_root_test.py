@@ -470,9 +470,9 @@ class ForwardedTest(unittest.TestCase):
         for uplink in ("satellite", "lan"):
             for way in ("tx", "rx"):
                 self.assertEqual(rows[uplink][way + "_bytes"], after[uplink, way])
-        # By service it is a row of its own kind, and `list` does not have it.
-        usage = json.loads(lab.run(lab.LIST, "usage", "--database", database, "--json"))
-        self.assertEqual([row["kind"] for row in usage["rows"] if row["service"] == "forwarded"], ["forwarded"])
+        # By service it has the name of the interface at the other side.
+        usage = json.loads(lab.run(lab.LIST, "usage", "--database", database, "--uplink", "satellite", "--json"))
+        self.assertEqual([row["service"] for row in usage["rows"] if row["kind"] == "forwarded"], ["lan0"])
 
     def test_5_without_uplinks_it_ends_and_with_them_again_it_says_so(self):
         if not MEASURED:
@@ -549,6 +549,276 @@ class UncountedTest(unittest.TestCase):
         self.assertEqual(lte["interfaces"], ["late2"])
         self.assertGreater(lte["rx"]["local_bytes"], 2000)
         self.assertEqual(sorted(self.uncounted()), [("lan", "port1"), ("lte", "sta0")])
+
+
+# Takes datagrams, and answers none.
+SINK = """
+import socket
+server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+server.bind(("::", 9))
+print("ready", flush=True)
+while True:
+    server.recv(65536)
+"""
+
+# Sends 100 datagrams, which have 1000 bytes with their headers.
+SEND = """
+import socket, sys
+six = ":" in sys.argv[1]
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(100):
+    s.sendto(bytes(952 if six else 972), (sys.argv[1], 9))
+"""
+
+
+class BillTest(unittest.TestCase):
+    """The bill of an uplink is what its interface counted, whatever passed it: a service's
+    packets, those of a container behind a bridge, of a macvlan container, and the outer
+    packets of a tunnel with packets of this host and of a LAN."""
+
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.directory = lab.temporary_directory(cls)
+        cls.internet = Network(cls, "world")
+        cls.lan = Network(cls, "site")
+        cls.internet.join("sat0", "there0", 1)
+        cls.internet.join("lte0", "there1", 2)
+        cls.lan.join("lan0", "host0", 3)
+        lab.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        tunnel = "type vxlan id 7 local 10.77.1.%d remote 10.77.1.%d dstport 4789"
+        for run, own, other in ((lab.run, 1, 2), (cls.internet.run, 2, 1)):
+            run("ip", "link", "add", "vx0", *(tunnel % (own, other)).split())
+            run("ip", "address", "add", "10.78.0.%d/24" % own, "dev", "vx0")
+            run("ip", "link", "set", "vx0", "up")
+        cls.lan.run("ip", "route", "add", "default", "via", "10.77.3.1")
+        # A container behind a bridge.
+        cls.pod = Network(cls, "pod")
+        lab.run("ip", "link", "add", "br0", "type", "bridge")
+        lab.run("ip", "link", "add", "port0", "type", "veth", "peer", "name", "eth0", "netns", cls.pod.name)
+        lab.run("ip", "link", "set", "port0", "master", "br0", "up")
+        lab.run("ip", "address", "add", "10.80.0.1/24", "dev", "br0")
+        lab.run("ip", "link", "set", "br0", "up")
+        cls.pod.run("ip", "address", "add", "10.80.0.2/24", "dev", "eth0")
+        cls.pod.run("ip", "link", "set", "eth0", "up")
+        cls.pod.run("ip", "route", "add", "default", "via", "10.80.0.1")
+        # A container with an address of its own on the uplink.
+        cls.mac = Network(cls, "mac")
+        lab.run("ip", "link", "add", "mac0", "link", "sat0", "netns", cls.mac.name, "type", "macvlan", "mode", "bridge")
+        cls.mac.run("ip", "address", "add", "10.77.1.3/24", "dev", "mac0")
+        cls.mac.run("ip", "link", "set", "mac0", "up")
+        ForwardedTest.join_ipv6("sat0", cls.internet, "there0", 1)
+        sink = cls.internet.start(cls, lab.PYTHON, "-c", SINK)
+        assert sink.stdout.readline() == b"ready\n"
+        cls.meter = lab.Meter("bill")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter.load({"uplinks": {"satellite": ["sat0"], "lte": ["lte0"]}})
+        cls.database = os.path.join(cls.directory, "history.db")
+
+    def record(self):
+        """What the interfaces counted at a record."""
+        links = None
+
+        def recorded():
+            nonlocal links
+            links = counters()
+            lab.run(lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
+            return counters() == links
+
+        lab.wait_for(recorded)
+        return {link: {way: one[way][0] - HEADER * one[way][1] for way in ("tx", "rx")} for link, one in links.items()}
+
+    def usage(self, *options):
+        text = lab.run(lab.LIST, "usage", "--database", self.database, "--json", *options)
+        return json.loads(text)
+
+    def rows(self):
+        rows = self.usage("--uplink", "satellite")["rows"]
+        return {(row["kind"], row["service"]): row["tx_bytes"] for row in rows}
+
+    def pass_all(self):
+        """100 packets of 1000 bytes each way; those in the tunnel have 50 bytes more."""
+        for address in ("10.77.1.2", "fd77:1::2", "10.78.0.2"):
+            self.meter.run([lab.PYTHON, "-c", SEND, address])
+        self.lan.run(lab.PYTHON, "-c", SEND, "10.78.0.2")
+        self.pod.run(lab.PYTHON, "-c", SEND, "10.77.1.2")
+        self.mac.run(lab.PYTHON, "-c", SEND, "10.77.1.2")
+
+    def test_the_rows_of_an_uplink_are_what_its_interface_counted(self):
+        self.pass_all()  # so that all have found their neighbours
+        links, before = self.record(), self.rows()
+        totals = {row["uplink"]: row for row in self.usage("--by", "uplink")["rows"]}
+        self.pass_all()
+        links_now, now = self.record(), self.rows()
+        usage = self.usage("--by", "uplink")
+        totals_now = {row["uplink"]: row for row in usage["rows"]}
+        for way in ("tx", "rx"):
+            total = totals_now["satellite"][way + "_bytes"] - totals["satellite"][way + "_bytes"]
+            self.assertEqual(total, links_now["sat0"][way] - links["sat0"][way], way)
+            rows = self.usage("--uplink", "satellite")["rows"]
+            self.assertEqual(sum(row[way + "_bytes"] for row in rows), totals_now["satellite"][way + "_bytes"])
+        self.assertEqual(usage["shortfalls"], [])
+        grown = {name: bytes - before.get(name, 0) for name, bytes in now.items()}
+        service = [bytes for (kind, _), bytes in grown.items() if kind == "binary"]
+        self.assertEqual(service, [200000])
+        rest = grown["uncounted", "tunnels and kernel"]
+        tunnel, macvlan, container = 2 * 105000, 100000, 100000
+        if MEASURED:
+            self.assertEqual(grown["forwarded", "br0"], container)
+        else:
+            rest -= container
+        # And at most some neighbour discovery.
+        self.assertGreaterEqual(rest, tunnel + macvlan)
+        self.assertLess(rest, tunnel + macvlan + 5000)
+        # What the interface counted is a path of its own.
+        interfaces = self.usage("--path", "interface", "--uplink", "satellite")["rows"]
+        self.assertEqual([row["service"] for row in interfaces], ["sat0"])
+        self.assertEqual(interfaces[0]["tx_bytes"], totals_now["satellite"]["tx_bytes"])
+        self.check_budget(totals_now["satellite"])
+        page = lab.run(lab.LIST, "report", "--html", "-", "--uplink", "satellite", "--database", self.database).decode()
+        self.assertIn("tunnels and kernel", page)
+
+    def check_budget(self, total):
+        budgets = os.path.join(self.directory, "budgets.yml")
+        with open(budgets, "w") as file:
+            file.write("budgets: [{name: sky, limit: 150 kB, uplink: satellite}]")
+        command = [lab.LIST, "budget", "--database", self.database, "--budgets", budgets, "--json"]
+        done = subprocess.run(command, capture_output=True, timeout=20)
+        self.assertEqual(done.returncode, 4, done)
+        self.assertEqual(json.loads(done.stdout)[0]["used_bytes"], total["tx_bytes"] + total["rx_bytes"])
+
+
+# Answers each datagram, at each address of its namespace.
+ECHO = """
+import socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("0.0.0.0", 7))
+print("ready", flush=True)
+while True:
+    server.sendto(*server.recvfrom(65536))
+"""
+
+# A peer at the other end of a tun device: sends each packet back where it came from.
+TUN = """
+import fcntl, os, struct, sys
+fd = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(fd, 0x400454CA, struct.pack("16sH", sys.argv[1].encode(), 0x1001))
+print("ready", flush=True)
+while True:
+    packet = os.read(fd, 65536)
+    os.write(fd, packet[:12] + packet[16:20] + packet[12:16] + packet[22:24] + packet[20:22] + packet[24:])
+"""
+
+
+class HeaderTest(unittest.TestCase):
+    """Each kind of device counts a layer-2 header of its own, or none: with the right one
+    no byte of 20 datagrams in each direction is uncounted."""
+
+    # By kind: how both ends are made, by `ip link add NAME`. OWN and PEER are addresses.
+    KINDS = {
+        "vxlan": "type vxlan id 7 local OWN remote PEER dstport 4789",
+        "geneve": "type geneve id 7 remote PEER",
+        "gre": "type gre local OWN remote PEER",
+        "gretap": "type gretap local OWN remote PEER",
+        "ipip": "type ipip local OWN remote PEER",
+        "vlan": "link CABLE type vlan id 7",
+        "ipvlan": "link CABLE type ipvlan mode l2",
+    }
+    EVERYWHERE = {"veth", "gro", "macvlan", "bridge", "vxlan", "tun"}
+
+    def add(self, link, kind, run, cable, here, there, address):
+        options = self.KINDS[kind].replace("OWN", here).replace("PEER", there).replace("CABLE", cable)
+        run("ip", "link", "add", link, *options.split())
+        self.prepare(run, link, address)
+
+    def prepare(self, run, link, address, *options):
+        run("sysctl", "-qw", "net.ipv6.conf.%s.disable_ipv6=1" % link)
+        run("ip", "address", "add", address + "/24", "dev", link)
+        run("ip", "link", "set", link, "up", *options)
+
+    def make(self, kind, number):
+        """A link of this kind; the address of its other end."""
+        cable, far = "%s-c" % kind, "%s-f" % kind
+        here, there = ("10.77.%d.%d" % (number, end) for end in (1, 2))
+        inner, other = ("10.78.%d.%d" % (number, end) for end in (1, 2))
+        if kind == "tun":
+            lab.run("ip", "tuntap", "add", "mode", "tun", kind)
+            process = subprocess.Popen(
+                [lab.PYTHON, "-c", TUN, kind], stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent
+            )
+            for cleanup in (process.stdout.close, process.wait, process.kill):
+                self.addCleanup(cleanup)
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            self.prepare(lab.run, kind, inner)
+            return other
+        self.far.join(kind if kind in ("veth", "gro") else cable, far, number)
+        if kind == "gro":
+            lab.run("ethtool", "-K", kind, "gro", "on")
+        if kind in ("veth", "gro"):
+            return there
+        if kind == "bridge":
+            lab.run("ip", "address", "flush", "dev", cable)
+            lab.run("ip", "link", "add", kind, "type", "bridge")
+            lab.run("ip", "link", "set", cable, "master", kind)
+            self.prepare(lab.run, kind, here, "address", "02:00:00:00:%02x:01" % number)
+            return there
+        if kind == "macvlan":
+            lab.run("ip", "link", "add", kind, "link", cable, "type", "macvlan", "mode", "bridge")
+            self.prepare(lab.run, kind, inner)
+            self.far.run("ip", "address", "add", other + "/24", "dev", far)
+            return other
+        self.add(kind, kind, lab.run, cable, here, there, inner)
+        self.add(kind, kind, self.far.run, far, there, here, other)
+        return other
+
+    def test_each_kind_has_its_header(self):
+        lab.private_network()
+        self.far = Network(type(self), "kinds")
+        echo = self.far.start(type(self), lab.PYTHON, "-c", ECHO)
+        self.assertEqual(echo.stdout.readline(), b"ready\n")
+        addresses = {}
+        for number, kind in enumerate(sorted(self.EVERYWHERE | set(self.KINDS)), 1):
+            try:
+                addresses[kind] = self.make(kind, number)
+            except RuntimeError as error:
+                # This kernel does not have the kind.
+                if kind in self.EVERYWHERE:
+                    raise
+                print(kind, error)
+        meter = lab.Meter("kinds")
+        self.addCleanup(meter.close)
+        client = (
+            "import socket, sys\n"
+            "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+            "s.settimeout(20)\n"
+            "for _ in range(int(sys.argv[2])):\n"
+            "    s.sendto(bytes(100), (sys.argv[1], 7))\n"
+            "    s.recv(1000)\n"
+        )
+        for address in addresses.values():
+            lab.run(lab.PYTHON, "-c", client, address, "1")
+        for run in (lab.run, self.far.run):  # no ARP from here on
+            for one in json.loads(run("ip", "-4", "-json", "neighbour", "show")):
+                words = [one["dst"], "lladdr", one["lladdr"], "dev", one["dev"], "nud", "permanent"]
+                run("ip", "neighbour", "replace", *words)
+        meter.load({"uplinks": {kind: [kind] for kind in addresses}})
+        for kind, address in addresses.items():
+            meter.run([lab.PYTHON, "-c", client, address, "20"])
+        balance = {
+            row["uplink"]: row
+            for row in json.loads(lab.run(lab.LIST, "uplinks", "--pin-dir", meter.pin_dir, "--json"))
+        }
+        for kind in addresses:
+            row = balance[kind]
+            for way in ("tx", "rx"):
+                self.assertEqual(row[way]["local_packets"], 20, (kind, way))
+                self.assertEqual(row[way]["interface_packets"], 20, (kind, way))
+                if kind == "gro":
+                    self.assertIn("layer-2 headers of different or unknown sizes", row["unknown"])
+                    continue
+                self.assertIsNone(row["unknown"], kind)
+                rest = "uncounted" if "uncounted_bytes" in row[way] else "forwarded"
+                self.assertEqual(row[way][rest + "_bytes"], 0, (kind, way))
 
 
 if __name__ == "__main__":

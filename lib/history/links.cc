@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel counts for each interface from its creation on. A record adds what an
+// interface counted since the last record to the uplink that it is in now. Events between
+// two records:
+//
+// - An interface appears: it counts from 0.
+// - The meter is loaded: each existing interface counts from what it had then, which the
+//   loader wrote into the meter's map `interfaces`.
+// - A load puts an interface into another uplink: the map has what it counted until then.
+// - An interface is renamed, so that it is in another uplink: what it counted since the
+//   last record belongs to the new one.
+// - An interface goes away, is replaced by another one with the same index, or begins to
+//   count again. What it counted since the last record is not known. It is at least what
+//   the meter counted there, so the sum of the uplink grows by that.
+#include "lib/history/links.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr uint64_t nm_interface_counts::*kCounts[] = {
+    &nm_interface_counts::tx_bytes, &nm_interface_counts::rx_bytes,
+    &nm_interface_counts::tx_packets, &nm_interface_counts::rx_packets};
+constexpr size_t kLinkCounters = std::size(kCounts);
+static_assert(kRecordedCounters[3].field == &Sample::rx_packets);
+
+bool AnyBelow(const nm_interface_counts& a, const nm_interface_counts& b) {
+  return std::any_of(std::begin(kCounts), std::end(kCounts),
+                     [&](auto count) { return a.*count < b.*count; });
+}
+
+// What was counted after both `from` and `base`, and until `end`.
+nm_interface_counts Between(const nm_interface_counts& from,
+                            const nm_interface_counts& base,
+                            const nm_interface_counts& end) {
+  nm_interface_counts part = {};
+  for (const auto count : kCounts) {
+    const uint64_t begin = std::max(from.*count, base.*count);
+    if (end.*count > begin) part.*count = end.*count - begin;
+  }
+  return part;
+}
+
+class Counting {
+ public:
+  explicit Counting(const LinkReading& reading) : reading_(reading) {
+    for (const Interface& one : reading.interfaces) {
+      if (one.index == kLoopbackIndex) continue;
+      present_[one.index] = &one;
+      indexes_.insert(one.index);
+    }
+    for (const InterfaceEntry& entry : reading.entries) {
+      entries_[entry.first.ifindex].push_back(&entry);
+      indexes_.insert(entry.first.ifindex);
+    }
+  }
+
+  LinkCounts Run(SeenLinks* seen) {
+    for (auto last = seen->begin(); last != seen->end();) {
+      // Another namespace has the same numbers for other interfaces.
+      const bool elsewhere = last->second.network != reading_.network;
+      if (elsewhere) End(last->second.uplink, last->second.name);
+      if (!elsewhere) indexes_.insert(last->first);
+      last = elsewhere ? seen->erase(last) : std::next(last);
+    }
+    for (const uint32_t index : indexes_) {
+      const auto here = present_.find(index);
+      if (here == present_.end()) {
+        CountGone(index, seen);
+      } else {
+        CountPresent(*here->second, seen);
+      }
+    }
+    return std::move(counts_);
+  }
+
+ private:
+  void CountPresent(const Interface& here, SeenLinks* seen) {
+    const std::string uplink = UplinkOf(here);
+    const auto last = seen->find(here.index);
+    nm_interface_counts from = {};
+    if (last != seen->end() && IsSame(here, last->second)) {
+      from = last->second.counts;
+      nm_interface_counts rest = Between(from, from, here.counts);
+      for (const InterfaceEntry* entry : entries_[here.index]) {
+        if (!entry->second.ended) continue;
+        const nm_interface_counts part =
+            Between(from, entry->second.base, entry->second.end);
+        Add(NameOf(*entry), here.name, here.header, part);
+        for (const auto count : kCounts) rest.*count -= part.*count;
+      }
+      Add(uplink, here.name, here.header, rest);
+    } else if (last != seen->end()) {
+      End(last->second.uplink, last->second.name);
+      Add(uplink, here.name, here.header, here.counts);
+    } else {
+      // A program that saw it renamed does not know its base: another entry does.
+      for (const InterfaceEntry* entry : entries_[here.index]) {
+        if (entry->second.ended) {
+          Add(NameOf(*entry), here.name, here.header,
+              Between({}, entry->second.base, entry->second.end));
+        } else if (!AnyBelow(here.counts, entry->second.base) &&
+                   !AnyBelow(entry->second.base, from)) {
+          from = entry->second.base;
+        }
+      }
+      Add(uplink, here.name, here.header, Between(from, from, here.counts));
+    }
+    (*seen)[here.index] = {reading_.network, here.device, here.name, uplink,
+                           here.counts};
+  }
+
+  void CountGone(uint32_t index, SeenLinks* seen) {
+    const auto last = seen->find(index);
+    // This record is the first one without it.
+    const bool is_news = last == seen->end() || !last->second.uplink.empty();
+    if (!is_news) return;
+    SeenLink gone;
+    gone.network = reading_.network;
+    if (last != seen->end()) gone = last->second;
+    bool named = gone.uplink != kOtherUplink && !gone.uplink.empty();
+    if (named) End(gone.uplink, gone.name);
+    for (const InterfaceEntry* entry : entries_[index]) {
+      const std::string uplink = NameOf(*entry);
+      if (uplink == kOtherUplink || uplink.empty()) continue;
+      named = true;
+      if (last == seen->end()) gone.name = entry->second.name;
+      if (entry->second.ended) {
+        Add(uplink, gone.name, {14, 14},
+            Between(gone.counts, entry->second.base, entry->second.end));
+      } else {
+        End(uplink, gone.name);
+      }
+    }
+    if (named) {
+      gone.uplink.clear();
+      (*seen)[index] = gone;
+    } else if (last != seen->end()) {
+      seen->erase(last);
+    }
+  }
+
+  static bool IsSame(const Interface& here, const SeenLink& last) {
+    // A device that went away unseen has no number.
+    return (here.device == last.device ||
+            (!last.uplink.empty() && (here.device == 0 || last.device == 0))) &&
+           !AnyBelow(here.counts, last.counts);
+  }
+
+  std::string NameOf(const InterfaceEntry& entry) const {
+    const auto name = reading_.names.find(entry.first.uplink);
+    return name == reading_.names.end() ? kOtherUplink : name->second;
+  }
+
+  // kOtherUplink: it is in no uplink of the configuration, or on another interface of
+  // its own uplink, such as a VLAN, or a bridge on its port.
+  std::string UplinkOf(const Interface& here) const {
+    const std::string uplink = FindUplink(reading_.patterns, here.name);
+    const auto is_below = [&](const Interface& other) {
+      return (other.index == here.lower || other.master == here.index) &&
+             FindUplink(reading_.patterns, other.name) == uplink;
+    };
+    return std::any_of(reading_.interfaces.begin(), reading_.interfaces.end(),
+                       is_below)
+               ? kOtherUplink
+               : uplink;
+  }
+
+  void Add(const std::string& uplink, const std::string& interface,
+           const LinkHeader& header, const nm_interface_counts& counts) {
+    if (uplink == kOtherUplink) return;
+    LinkCount& sum = counts_[{uplink, interface}];
+    for (size_t i = 0; i < kLinkCounters; ++i) {
+      sum.counted.value[i] += static_cast<int64_t>(counts.*kCounts[i]);
+    }
+    const auto remove = [](int size, uint64_t packets, int64_t* bytes,
+                           int64_t* headers) {
+      constexpr int kMostHeader = 14;
+      const auto all = static_cast<int64_t>(packets);
+      if (size == kUnknownHeader) {
+        *headers += kMostHeader * all;
+      } else {
+        *bytes -= size * all;
+      }
+    };
+    remove(header.tx, counts.tx_packets, &sum.counted.value[0],
+           &sum.tx_headers);
+    remove(header.rx, counts.rx_packets, &sum.counted.value[1],
+           &sum.rx_headers);
+  }
+
+  void End(const std::string& uplink, const std::string& interface) {
+    if (uplink.empty() || uplink == kOtherUplink) return;
+    counts_[{uplink, interface}].ended = true;
+  }
+
+  const LinkReading& reading_;
+  std::map<uint32_t, const Interface*> present_;
+  std::map<uint32_t, std::vector<const InterfaceEntry*>> entries_;
+  std::set<uint32_t> indexes_;
+  LinkCounts counts_;
+};
+
+SeriesName SeriesOf(const std::string& kind, const std::string& name,
+                    const std::string& path, const std::string& uplink) {
+  return {kind, name, "", TransportName(Transport::kOther), path, uplink};
+}
+
+}  // namespace
+
+LinkCounts CountLinks(const LinkReading& reading, SeenLinks* seen) {
+  return Counting(reading).Run(seen);
+}
+
+void AddLinks(const LinkCounts& counts, const Totals& before, Totals* now) {
+  // By uplink: what its interfaces counted less what the meter counted.
+  std::map<std::string, Counters> rest;
+  for (const auto& series : before) {
+    if (series.first.kind != kInterfaceKind) continue;
+    rest[series.first.uplink] += series.second;
+    (*now)[series.first] = series.second;
+  }
+  for (const auto& link : counts) rest[link.first.first] += link.second.counted;
+  for (const auto& series : *now) {
+    const auto uplink = rest.find(series.first.uplink);
+    if (series.first.path != PathName(Path::kDirect)) continue;
+    if (uplink != rest.end()) uplink->second -= series.second;
+  }
+  for (auto& uplink : rest) {
+    const SeriesName name = SeriesOf(kUncountedKind, kUncountedName,
+                                     PathName(Path::kDirect), uplink.first);
+    Counters& uncounted = uplink.second;
+    std::fill(uncounted.value.begin() + kLinkCounters, uncounted.value.end(),
+              0);
+    const auto old = before.find(name);
+    const Counters last = old == before.end() ? Counters() : old->second;
+    for (const auto& link : counts) {
+      if (link.first.first != uplink.first) continue;
+      Counters counted = link.second.counted;
+      const int64_t headers[] = {link.second.tx_headers,
+                                 link.second.rx_headers};
+      for (size_t i = 0; i < kLinkCounters; ++i) {
+        const int64_t grown = uncounted.value[i] - last.value[i];
+        int64_t correction = 0;
+        if (i < std::size(headers) && grown > 0) {
+          correction = -std::min(headers[i], grown);
+        }
+        if (link.second.ended && grown < 0) correction = -grown;
+        counted.value[i] += correction;
+        uncounted.value[i] += correction;
+      }
+      (*now)[SeriesOf(kInterfaceKind, link.first.second, kInterfacePath,
+                      uplink.first)] += counted;
+    }
+    (*now)[name] = uncounted;
+  }
+}
+
+}  // namespace internal
+}  // namespace netmeter

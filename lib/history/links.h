@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the interfaces of each uplink counted between two records, and what remains of it
+// without the traffic of series and the forwarded traffic.
+//
+//   const LinkCounts counts = CountLinks(reading, &seen);
+//   AddLinks(counts, before, &now);
+//
+// Threads: plain values.
+
+#ifndef NETMETER_LIB_HISTORY_LINKS_H_
+#define NETMETER_LIB_HISTORY_LINKS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bpf/internal.h"
+#include "lib/netlink/interfaces.h"
+#include "lib/netlink/uplink_names.h"
+#include "lib/reader/difference.h"
+
+namespace netmeter {
+namespace internal {
+
+// The interfaces of a network namespace, and the uplinks that they count for.
+struct LinkReading {
+  uint64_t network = 0;                   // inode of the namespace
+  std::map<uint32_t, std::string> names;  // of uplinks, by number
+  Uplinks patterns;
+  std::vector<InterfaceEntry> entries;  // of the meter
+  std::vector<Interface> interfaces;    // as they count now
+};
+
+// An interface as the last record saw it.
+struct SeenLink {
+  uint64_t network = 0;
+  uint64_t device = 0;
+  std::string name;
+  std::string uplink;  // "": it has gone
+  nm_interface_counts counts = {};
+};
+using SeenLinks = std::map<uint32_t, SeenLink>;  // by ifindex
+
+// What an interface counted for an uplink since the last record.
+struct LinkCount {
+  Counters counted;  // bytes without layer-2 headers
+  // Bytes of `counted` that may be layer-2 headers, if the device does not tell.
+  int64_t tx_headers = 0;
+  int64_t rx_headers = 0;
+  // It has gone, or begun to count again, and what it counted before that is not known.
+  bool ended = false;
+};
+// By uplink, and by name of the interface.
+using LinkCounts = std::map<std::pair<std::string, std::string>, LinkCount>;
+
+// Also replaces *seen. Leaves out `other`, and an interface that is on another one of
+// its uplink, whose counters have the same packets.
+LinkCounts CountLinks(const LinkReading& reading, SeenLinks* seen);
+
+// Adds to *now the series of interfaces (kind kInterfaceKind, path kInterfacePath) and of
+// uncounted traffic. The latter makes the sum of an uplink's traffic equal to the sum of
+// its interfaces. It is negative if these counted less, such as GSO packets as one.
+// `before` and *now are totals of one meter.
+void AddLinks(const LinkCounts& counts, const Totals& before, Totals* now);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_HISTORY_LINKS_H_

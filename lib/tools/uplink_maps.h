@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The meter's maps of uplinks: their interfaces, and forwarded packets
+// (bpf/forward.bpf.c). Only root may read them.
+//
+//   absl::StatusOr<MeterLinks> links = ReadLinks("/run/netmeter");
+//   absl::StatusOr<ForwardedPairs> pairs = ReadForwarded("/run/netmeter");
+//   SumByUplink(*pairs)[1].tx_bytes;  // bytes that left by uplink 1
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_TOOLS_UPLINK_MAPS_H_
+#define NETMETER_LIB_TOOLS_UPLINK_MAPS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bpf/internal.h"
+#include "lib/history/links.h"
+#include "lib/reader/difference.h"
+
+namespace netmeter {
+namespace internal {
+
+// The counters of an uplink: rx arrived on it to be forwarded, tx left on it. Wire
+// bytes, without layer-2 headers.
+struct ForwardedCounts {
+  uint64_t tx_bytes = 0;
+  uint64_t rx_bytes = 0;
+  uint64_t tx_packets = 0;
+  uint64_t rx_packets = 0;
+};
+
+using Forwarded =
+    std::map<uint32_t, ForwardedCounts>;  // by the uplink's number
+
+// Packets from one interface to another; 0 for an interface that is not known.
+struct ForwardedPair {
+  nm_forwarded_key key = {};
+  nm_forwarded sum = {};  // over CPUs
+};
+using ForwardedPairs = std::vector<ForwardedPair>;
+
+// NotFound: the meter has never counted forwarded packets.
+absl::StatusOr<ForwardedPairs> ReadForwarded(const std::string& pin_dir);
+
+Forwarded SumByUplink(const ForwardedPairs& pairs);
+
+// `links` has the names of uplinks and interfaces.
+ForwardedSamples NameForwarded(const ForwardedPairs& pairs,
+                               const LinkReading& links);
+
+struct MeterLinks : LinkReading {
+  bool late = false;  // forwarded packets count for less time than interfaces
+};
+
+// Reads the maps, then the interfaces. NotFound: the meter never had uplinks.
+// FailedPrecondition: its uplinks are those of another network namespace.
+absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir);
+
+// Says what to do.
+absl::Status HasNoUplinks(const std::string& pin_dir);
+
+// "wwan*" for a key of nm_uplink_names.
+std::string PatternOf(const nm_uplink_key& key);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_UPLINK_MAPS_H_
