@@ -233,9 +233,10 @@ struct nm_interface {
 NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
                  NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 4);
 
-/* Key and value of `forwarded_by`: from one interface to another. `forwarded` has what
- * came when that was full, by uplinks alone. `in` is 0, and its uplink NM_UPLINK_NONE, for
- * a multicast, which may leave by several. Wire bytes, without layer-2 headers. */
+/* Key and value of `forwarded_by`: from one interface to another. `forwarded` has the
+ * packets for which that was full, by uplinks alone. `in` is 0, and its uplink is
+ * NM_UPLINK_NONE, for a multicast, which may leave by several interfaces. Wire bytes,
+ * without layer-2 headers. */
 #define NM_FORWARDED_INDEX(in, out) ((in) << 4 | (out))
 #define NM_FORWARDED_ENTRIES 256
 #define NM_FORWARDED_PAIRS 4096

@@ -60,7 +60,7 @@ struct Shortfall {
 struct Usage {
   std::vector<UsageRow> rows;  // most bytes first; days in their order
   Counters sum;
-  // Of the uplinks of the query, if it selects all their traffic.
+  // If the query selects all traffic of uplinks.
   std::vector<Shortfall> shortfalls;
   std::vector<Gap> gaps;  // those that overlap the period, oldest first
 };

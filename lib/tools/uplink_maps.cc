@@ -34,7 +34,9 @@ absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* pin,
   }
   if (about.key_size != key_size || about.value_size != value_size) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is of another version"));
+        absl::StrCat(path,
+                     " is of another version (run the netmeter of the same "
+                     "version as netmeter-loader)"));
   }
   return fd;
 }

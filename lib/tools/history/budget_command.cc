@@ -51,7 +51,8 @@ Budgets (YAML, in a file; docs/history.md tells all keys):
     - {name: satellite, limit: 100 GB}
     - {name: backups, limit: 5 GiB, service: rsync, warn: [50, 80, 100]}
 
-Used is what `netmeter record` has recorded in this billing period. The forecast is
+Used is what `netmeter record` has recorded in this billing period: for an uplink,
+what its interfaces counted. The forecast is
 for the whole period, if it goes on as it did so far. Nothing is limited. Without
 --units, a budget whose limit is in GB is shown in GB, and one in GiB in GiB.
 

@@ -29,7 +29,7 @@ One self-contained HTML file: it loads nothing, has no script, and can be printe
 It shows the traffic by day, by uplink if there are any, by service and
 destination; retransmissions; budgets of the current period; gaps. What is forwarded
 for others stands in the page of all uplinks twice, once for each of the two: --uplink
-makes the bill of one. --html - writes to standard output.
+makes the bill of one, which is what its interfaces counted. --html - writes to standard output.
 
 Exit status: 0 written; 1 failed, one line on stderr says why; 2 wrong usage.
 

@@ -21,13 +21,16 @@ namespace {
 constexpr char kUsageFooter[] = R"(
 Without --month and --from: the billing period of today. All days are local days
 of the host that recorded. A period of --reset-day 31 begins on the last day of a
-shorter month. Bytes are those of `netmeter list`: without layer-2 headers. With
---path direct the sum is what all interfaces counted, and what is forwarded for
-others stands in it twice, once for each of the two: --uplink has the bill of one
-link. --path proxy shows what went over loopback to a proxy; the proxy then sent it
-over the link.
-The column SERVICE has the name of any series: a service, a program, a unit or a
-container, as KIND says. Two kinds of one name are two rows.
+shorter month. Bytes are those of `netmeter list`: without layer-2 headers.
+
+--by uplink and --uplink have the bill: the total of an uplink is what its interfaces
+counted, if root records. The rows of one uplink add up to it: services; forwarded
+traffic, by the interface that it came from or went to; and `tunnels and kernel`, which
+is all that remains. Forwarded traffic is in two uplinks, so a sum over all of them has
+it twice. --path proxy shows what went over loopback to a proxy; the proxy then sent it
+over the link. --path interface shows what each interface counted.
+The column SERVICE has the name of any series: a service, a program, a unit, a
+container or an interface, as KIND says. Two kinds of one name are two rows.
 
 What is not known exactly stands below the table:
   lost    a reboot or an unload: at most what was counted since the last record

@@ -698,7 +698,7 @@ while True:
     server.sendto(*server.recvfrom(65536))
 """
 
-# A peer at the other end of a tun device: sends each packet back where it came from.
+# A peer at the other end of a tun device: sends each packet back to its sender.
 TUN = """
 import fcntl, os, struct, sys
 fd = os.open("/dev/net/tun", os.O_RDWR)
