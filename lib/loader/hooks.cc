@@ -153,16 +153,15 @@ absl::Status Links::AttachOne(const LinkPin& pin) {
   return absl::OkStatus();
 }
 
-absl::Status Links::Put(const FeatureSet& features, size_t* done) {
-  size_t count = 0;
+absl::Status Links::Put(LinkStage stage, const FeatureSet& features) {
   for (const LinkPin& pin : LinkPins()) {
-    if (pin.feature != 0 && !features.has(pin.feature)) continue;
+    if (pin.stage != stage) continue;
+    if (pin.feature != 0 && !features.has(pin.feature)) {
+      NETMETER_RETURN_IF_ERROR(pins_.Remove(pin.pin));
+      continue;
+    }
     NETMETER_RETURN_IF_ERROR(PutOne(pin));
-    *done = std::max(*done, ++count);
-  }
-  for (const LinkPin& pin : LinkPins()) {
-    if (pin.feature == 0 || features.has(pin.feature)) continue;
-    NETMETER_RETURN_IF_ERROR(pins_.Remove(pin.pin));
+    put_.insert(pin.pin);
   }
   return absl::OkStatus();
 }

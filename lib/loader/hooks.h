@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -97,10 +98,12 @@ class Links {
   // it. `had`: features that an upgrade must not lose for lack of memory.
   absl::Status Attach(LinkStage stage, uint64_t had, FeatureSet* features);
 
-  // Puts the new programs into all stages, and removes links of features that are off. If
-  // a program has been put, a repeated call puts it again. After an error the first *done
-  // links have their new program.
-  absl::Status Put(const FeatureSet& features, size_t* done);
+  // Puts the new programs into one stage, and removes links of features that are off. If
+  // a program has been put, a repeated call puts it again.
+  absl::Status Put(LinkStage stage, const FeatureSet& features);
+
+  // The number of links that have their new program.
+  size_t count_put() const { return put_.size(); }
 
   // The pins that had no link, or a dead one.
   const std::vector<std::string>& attached_anew() const { return anew_; }
@@ -115,6 +118,7 @@ class Links {
   std::map<std::string, bpf_link*> made_;     // by pin
   std::map<std::string, UniqueFd> in_place_;  // pinned, to be updated
   std::vector<std::string> anew_;
+  std::set<std::string> put_;
 };
 
 // --- Forwarded packets ---

@@ -651,19 +651,23 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
   }
   Trace("began: ", Describe(object.MapFd("info")));
   if (!plan->meter.moved) NameProcesses(object, plan);
-  size_t done = 0;
+  // From the last renewed map, `interfaces`, until End() an interface that changes its
+  // uplink counts for both. So the programs that count packets come first.
+  Links* const links = prepared->links.get();
   status = Retry([&] {
     NETMETER_RETURN_IF_ERROR(prepared->uplinks.Begin(pins));
     NETMETER_RETURN_IF_ERROR(ReplaceRenewedMaps(pins, object));
-    NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan->features, &done));
+    NETMETER_RETURN_IF_ERROR(links->Put(LinkStage::kPacket, plan->features));
     NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
     NETMETER_RETURN_IF_ERROR(prepared->uplinks.End());
+    NETMETER_RETURN_IF_ERROR(links->Put(LinkStage::kProcess, plan->features));
+    NETMETER_RETURN_IF_ERROR(links->Put(LinkStage::kSocket, plan->features));
     return Finish(*directory, *plan, object);
   });
   if (status.ok()) return status;
   return WithState(
       status, absl::StrCat(
-                  done, " of ", LinkPins().size(),
+                  links->count_put(), " of ", LinkPins().size(),
                   " programs are new, and counting continues: run load again"));
 }
 
@@ -675,8 +679,10 @@ absl::Status Install(LockedDirectory* directory, const Plan& plan,
     NETMETER_RETURN_IF_ERROR(
         directory->KeepConfig(TextToKeep(plan.config), plan.cgroup.path));
     NETMETER_RETURN_IF_ERROR(directory->Make());
-    size_t done = 0;
-    NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan.features, &done));
+    for (const LinkStage stage :
+         {LinkStage::kProcess, LinkStage::kSocket, LinkStage::kPacket}) {
+      NETMETER_RETURN_IF_ERROR(prepared->links->Put(stage, plan.features));
+    }
     NETMETER_RETURN_IF_ERROR(PinNewMaps(pins, *prepared->object));
     NETMETER_RETURN_IF_ERROR(SetModes(*directory, plan.readers));
     NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
