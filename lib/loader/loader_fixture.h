@@ -87,7 +87,8 @@ class LoaderRootTest : public ::testing::Test {
   // the test's cgroup. It is counted and leaves nothing behind.
   void SendFromCgroup(size_t bytes);
 
-  // Sends `count` datagrams of 10 bytes. Each has a series of its own, by its tag: "tag7".
+  // Sends `count` datagrams of 10 bytes. Each has a series of its own, by its tag, such
+  // as "tag7".
   void SendTagged(int first, int count);
 
   // Waits until a socket listens at this path, for at most half a minute. Between bind(2)

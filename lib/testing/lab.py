@@ -156,6 +156,8 @@ class Meter:
             finally:
                 os._exit(0)
         os.close(readable)
+        # Another meter of this process has a janitor of its own.
+        _DIRECTORIES.clear()
 
     def load(self, config=None):
         """config: the contents of the file; None: no file."""
