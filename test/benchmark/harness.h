@@ -113,8 +113,9 @@ class Run {
   const std::string word_;
 };
 
-// Runs `measure` in the child and writes what it measured. Options: --json FILE, where
-// the results go, and --smoke, everything once and in short. The exit status.
+// Runs `measure` in the child and writes what it measured. Options: --json FILE writes
+// the results to a file; --smoke runs everything once and briefly. Returns the exit
+// status.
 int RunBenchmark(const std::string& name, int argc, char** argv,
                  const std::function<void(Run*)>& measure);
 

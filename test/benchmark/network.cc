@@ -31,7 +31,7 @@ void Shell(const std::string& command) {
 }
 
 UniqueFd ThisNetwork() {
-  // Of the thread: /proc/self is the first one of the process.
+  // The thread's namespace. /proc/self would be that of the process's first thread.
   return UniqueFd(Check(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC),
                         "network namespace"));
 }

@@ -312,8 +312,8 @@ TEST_P(DuplicatesTest, MulticastCountsOnce) {
   ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
-// The bug: a UDP socket that had the port and was no member of the group, and so
-// received nothing, made all duplicates for raw sockets count for nobody.
+// The bug: if a UDP socket had the port but was no member of the group, it received
+// nothing, and all duplicates for raw sockets counted for no service.
 TEST_P(DuplicatesTest, RawSocketsAloneCountMulticastOnce) {
   const Address group(v4() ? "239.77.0.6" : "ff05::7c");
   Receiver bystander(lab().client, "duplicates-bystander", true, [=] {
