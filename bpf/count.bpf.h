@@ -130,15 +130,22 @@ NM_GLOBAL int nm_is_proxied(struct __sk_buff *skb) {
   return nm_has_proxy_port(ports) && (!connected || nm_redirect(skb));
 }
 
-/* Reads the packet. Returns whether it is to be counted. */
-static __always_inline bool is_counted(struct __sk_buff *skb,
+/* Returns whether a packet counts by the link that it passes, and sets its path. */
+static __always_inline bool is_on_path(struct __sk_buff *skb,
                                        const enum nm_direction direction,
                                        struct nm_packet *packet) {
   if (skb->ifindex == LOOPBACK_IFINDEX) {
     if (!nm_is_proxied(skb)) return false;
     packet->path = NM_PATH_PROXY;
   }
-  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
+  return direction != NM_INGRESS || skb->pkt_type != PACKET_LOOPBACK;
+}
+
+/* Reads the packet. Returns whether it is to be counted. */
+static __always_inline bool is_counted(struct __sk_buff *skb,
+                                       const enum nm_direction direction,
+                                       struct nm_packet *packet) {
+  if (!is_on_path(skb, direction, packet)) return false;
   if (parse_packet(skb, direction, packet)) COUNT(header_errors, 1);
   return true;
 }

@@ -452,19 +452,6 @@ static __noinline int add_packet_to_rest(struct __sk_buff *skb,
 
 /* --- All of it --------------------------------------------------------------- */
 
-/* As is_counted() of count.bpf.h. */
-static __always_inline bool is_followed(struct __sk_buff *skb,
-                                        const enum nm_direction direction,
-                                        struct nm_packet *packet) {
-  if (skb->ifindex == LOOPBACK_IFINDEX) {
-    if (!nm_is_proxied(skb)) return false;
-    packet->path = NM_PATH_PROXY;
-  }
-  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
-  parse_packet(skb, direction, packet);
-  return true;
-}
-
 static __always_inline void follow_packet(struct __sk_buff *skb,
                                           const enum nm_direction direction) {
   struct nm_followed f = {};
@@ -477,7 +464,8 @@ static __always_inline void follow_packet(struct __sk_buff *skb,
   bool waits = false;
   int added;
 
-  if (!is_followed(skb, direction, &f.packet)) return;
+  if (!is_on_path(skb, direction, &f.packet)) return;
+  parse_packet(skb, direction, &f.packet);
   if (sk) sk = bpf_sk_fullsock(sk);
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
   socket = state_of_socket(owner, cookie);
