@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A gateway for root tests in Python: two uplinks to one internet, a LAN behind it, and a
+meter with these uplinks. All cables are without offloads and ARP, so each packet is real.
+
+    class GatewayOfThis(gateway.GatewayTest):
+        @classmethod
+        def setUpClass(cls):
+            super().setUpClass()
+            cls.load({"uplinks": cls.UPLINKS})
+
+    lan 10.77.3.2 -- lan0 .1   gateway   sat0  10.77.1.1 -- .2 internet
+                                         wwan3 10.77.2.1 -- .2"""
+
+import json
+import os
+import subprocess
+import unittest
+
+import lab
+
+HEADER = 14  # of Ethernet
+
+# Reads lines "ADDRESS PORT SIZE": sends that many bytes on one connection for each
+# address, while it reads twice as many.
+SERVICE = """
+import socket, sys, threading
+sockets = {}
+for line in sys.stdin:
+    address, port, size = line.split()
+    if address not in sockets:
+        sockets[address] = socket.create_connection((address, int(port)))
+    s, left = sockets[address], 2 * int(size)
+    sender = threading.Thread(target=s.sendall, args=(bytes(int(size)),))
+    sender.start()
+    while left:
+        left -= len(s.recv(65536)) or sys.exit("ended early")
+    sender.join()
+    print("answered", flush=True)
+"""
+
+# Answers each byte with two.
+ANSWERER = """
+import socket, threading
+def answer(connection):
+    while data := connection.recv(65536):
+        connection.sendall(2 * data)
+server = socket.create_server(("::", 7000), family=socket.AF_INET6, dualstack_ipv6=True)
+print("ready", flush=True)
+while True:
+    threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+"""
+
+
+class Network:
+    """Another network namespace, by its name in /run/netns."""
+
+    def __init__(self, test, name):
+        self.name = "netmeter-%s-%d" % (name, os.getpid())
+        self.enter = ["ip", "netns", "exec", self.name]
+        lab.run("ip", "netns", "add", self.name)
+        test.addClassCleanup(lab.run, "ip", "netns", "delete", self.name)
+        self.run("ip", "link", "set", "lo", "up")
+
+    def run(self, *arguments, **options):
+        return lab.run(*self.enter, *arguments, **options)
+
+    def start(self, test, *arguments, **options):
+        process = subprocess.Popen(
+            [*self.enter, *arguments], stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent, **options
+        )
+        test.addClassCleanup(process.wait)
+        test.addClassCleanup(process.kill)
+        for pipe in (process.stdin, process.stdout):
+            if pipe:
+                test.addClassCleanup(pipe.close)
+        return process
+
+    def serve(self, test, source):
+        """Starts a server in Python, which prints "ready"."""
+        assert self.start(test, lab.PYTHON, "-c", source).stdout.readline() == b"ready\n"
+
+    def join(self, here, there, network):
+        """A cable without offloads, without IPv6 and without ARP."""
+        lab.run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", self.name)
+        for run, link, own, other in ((lab.run, here, 1, 2), (self.run, there, 2, 1)):
+            run("sysctl", "-qw", "net.ipv6.conf.%s.disable_ipv6=1" % link)
+            run("ethtool", "-K", link, "tso", "off", "gso", "off", "gro", "off")
+            run("ip", "link", "set", link, "address", "02:00:00:00:%02x:%02x" % (network, own))
+            run("ip", "address", "add", "10.77.%d.%d/24" % (network, own), "dev", link)
+            run("ip", "link", "set", link, "up")
+            mac = "02:00:00:00:%02x:%02x" % (network, other)
+            run("ip", "neighbour", "replace", "10.77.%d.%d" % (network, other), "lladdr", mac, "dev", link, "nud", "permanent")
+
+    def join_ipv6(self, here, there, network):
+        """IPv6 on a cable, also without packets of the kernel's own."""
+        for run, link, own, peer in ((lab.run, here, 1, 2), (self.run, there, 2, 1)):
+            run("ip6tables", "-A", "OUTPUT", "-o", link, "-p", "icmpv6", "-j", "DROP")
+            run("ip", "link", "set", link, "addrgenmode", "none")
+            run("sysctl", "-qw", "net.ipv6.conf.%s.disable_ipv6=0" % link)
+            run("ip", "-6", "address", "add", "fd77:%d::%d/64" % (network, own), "dev", link, "nodad")
+            mac = "02:00:00:00:%02x:%02x" % (network, peer)
+            address = "fd77:%d::%d" % (network, peer)
+            run("ip", "neighbour", "replace", address, "lladdr", mac, "dev", link, "nud", "permanent")
+
+
+def counters():
+    """{link: {"tx": (bytes, packets), "rx": ...}} as the interfaces have it."""
+    return {
+        link["ifname"]: {way: (link["stats64"][way]["bytes"], link["stats64"][way]["packets"]) for way in ("tx", "rx")}
+        for link in json.loads(lab.run("ip", "-json", "-statistics", "link", "show"))
+    }
+
+
+def keep_neighbours(*runs):
+    """No ARP for known neighbours from now on. runs: lab.run, or a Network's."""
+    for run in runs:
+        for one in json.loads(run("ip", "-4", "-json", "neighbour", "show")):
+            words = [one["dst"], "lladdr", one["lladdr"], "dev", one["dev"], "nud", "permanent"]
+            run("ip", "neighbour", "replace", *words)
+
+
+class GatewayTest(unittest.TestCase):
+    UPLINKS = {"satellite": ["sat0"], "lte": ["wwan*"], "lan": ["lan0"]}
+
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.directory = lab.temporary_directory(cls)
+        cls.internet = Network(cls, "internet")
+        cls.lan = Network(cls, "lan")
+        cls.internet.join("sat0", "there0", 1)
+        cls.internet.join("wwan3", "there1", 2)
+        cls.lan.join("lan0", "host0", 3)
+        lab.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        cls.lan.run("ip", "route", "add", "default", "via", "10.77.3.1")
+        cls.internet.run("ip", "route", "add", "10.77.3.0/24", "via", "10.77.1.1")
+        cls.internet.serve(cls, ANSWERER)
+
+    @classmethod
+    def load(cls, config):
+        cls.config = config
+        cls.meter = lab.Meter(cls.__name__.lower())
+        cls.addClassCleanup(cls.meter.close)
+        # What was counted before the load is no part of it.
+        cls.before = counters()
+        cls.meter.load(config)
+
+    def steady(self, read):
+        """What read() returns while no interface counts a packet, and their counters."""
+        result = None
+
+        def read_steadily():
+            nonlocal result
+            links = counters()
+            result = read(), links
+            return counters() == links
+
+        lab.wait_for(read_steadily, "interfaces that count nothing")
+        return result
+
+    def uplinks(self, *options, **more):
+        return lab.run(lab.LIST, "uplinks", "--pin-dir", self.meter.pin_dir, *options, **more)
+
+    def balance(self):
+        return {row["uplink"]: row for row in json.loads(self.uplinks("--json"))}
+
+    def list_series(self):
+        return json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", self.meter.pin_dir))
+
+    def ask(self, service, address, size, port=7000):
+        """service: a process that runs SERVICE."""
+        service.stdin.write("%s %d %d\n" % (address, port, size))
+        service.stdin.flush()
+        self.assertEqual(service.stdout.readline(), "answered\n")
