@@ -3,7 +3,6 @@
 // broadcast. Each test runs with one and with three receivers, which belong to
 // services of their own.
 
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
@@ -127,6 +126,14 @@ class DuplicatesTest
     EXPECT_EQ(sum, measurement.seen().rx_bytes);
   }
 
+  // The datagrams of one sender.
+  void ExpectCountedOnce(Measurement* measurement) {
+    measurement->Finish();
+    measurement->ExpectBalance();
+    measurement->ExpectPayload(0, kCount * kBytes);
+    ExpectDuplicatesOf(kCount * kBytes, *measurement);
+  }
+
   // What the services have so far.
   void Begin() {
     before_.clear();
@@ -160,27 +167,8 @@ class DuplicatesTest
     SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     SetOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, 4 << 20);
     Bind(fd, Address(v4() ? "0.0.0.0" : "::"), port);
-    Join(fd, group);
+    JoinGroup(fd, group, "c0");
     return fd;
-  }
-
-  static void Join(int fd, const Address& group) {
-    group_req request = {};
-    request.gr_interface = if_nametoindex("c0");
-    request.gr_group = group.WithPort(0);
-    Check(setsockopt(fd, v4() ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
-                     MCAST_JOIN_GROUP, &request, sizeof(request)),
-          "MCAST_JOIN_GROUP");
-  }
-
-  static void MulticastBy(int fd, const std::string& link) {
-    ip_mreqn by = {};
-    by.imr_ifindex = if_nametoindex(link.c_str());
-    if (v4())
-      Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
-            "IP_MULTICAST_IF");
-    else
-      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
   }
 
   // Router A sends datagrams by the link to the client. All of them have the
@@ -189,7 +177,7 @@ class DuplicatesTest
     Child sender(nullptr, lab().router_a, [&](Child::Parent&) {
       const int fd = OpenSocket(to.family(), SOCK_DGRAM);
       SetOption(fd, SOL_SOCKET, SO_BROADCAST, 1);
-      MulticastBy(fd, "a0");
+      SendToGroupsBy(fd, af(), "a0");
       if (segments > 1) SetOption(fd, IPPROTO_UDP, UDP_SEGMENT, kBytes);
       std::string data(segments * kBytes, 'x');
       for (int i = 0; i < segments; ++i)
@@ -292,10 +280,7 @@ TEST_P(DuplicatesTest, OtherProtocolsCountOnce) {
       SendTo(fd, std::string(kBytes, 'x'), Lab::Client(family()), 0);
   });
   sender.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, kCount * kBytes);
-  ExpectDuplicatesOf(kCount * kBytes, measurement);
+  ExpectCountedOnce(&measurement);
 }
 
 // The bug: a multicast counted once for each of its receivers.
@@ -306,10 +291,7 @@ TEST_P(DuplicatesTest, MulticastCountsOnce) {
   Begin();
   Measurement measurement(World::ClientMeter(), lab().ClientLink());
   SendFromRouter(group, 5353);
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, kCount * kBytes);
-  ExpectDuplicatesOf(kCount * kBytes, measurement);
+  ExpectCountedOnce(&measurement);
 }
 
 // The bug: if a UDP socket had the port but was no member of the group, it received
@@ -327,17 +309,14 @@ TEST_P(DuplicatesTest, RawSocketsAloneCountMulticastOnce) {
   });
   Open([=] {
     const int fd = OpenSocket(af(), SOCK_RAW, IPPROTO_UDP);
-    Join(fd, group);
+    JoinGroup(fd, group, "c0");
     return fd;
   });
   Begin();
   Measurement measurement(World::ClientMeter(), lab().ClientLink());
   SendFromRouter(group, 5357);
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, kCount * kBytes);
+  ExpectCountedOnce(&measurement);
   EXPECT_EQ(bystander.Finish(), 0);
-  ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
 // A GSO packet: each receiver gets all its segments before the next does.
@@ -400,10 +379,7 @@ TEST_P(Ipv4DuplicatesTest, BroadcastInAFrameForOneHostCountsOnce) {
       SendTo(fd, std::string(kBytes, 'x'), Address("10.79.1.255"), 5358);
   });
   sender.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, kCount * kBytes);
-  ExpectDuplicatesOf(kCount * kBytes, measurement);
+  ExpectCountedOnce(&measurement);
 }
 
 // A router or a bridge hands the same bytes to several network namespaces, whose
@@ -432,7 +408,7 @@ TEST_P(DuplicatesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
     RunOnOneCpu();
     const int fd = OpenSocket(af(), SOCK_DGRAM);
     for (int i = 0; i < kCount; ++i) {
-      MulticastBy(fd, links[i % 2]);
+      SendToGroupsBy(fd, af(), links[i % 2]);
       SendTo(fd, std::string(kBytes, 'x'), group, 5357);
     }
   });

@@ -5,7 +5,6 @@
 
 #include <arpa/inet.h>
 #include <linux/bpf.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -132,21 +131,40 @@ TEST_P(RemainderTest, ArpAndNeighbourDiscoveryAreSeenByTheLinkOnly) {
   EXPECT_GE(measurement.RemainderPackets(v4() ? "arp" : "nd"), 2);
 }
 
-TEST_P(RemainderTest, FragmentsRepeatTheIpHeader) {
+std::string Text(const Address& address) {
+  char text[INET6_ADDRSTRLEN];
+  inet_ntop(address.family(), address.data(), text, sizeof(text));
+  return text;
+}
+
+// In a child: says that its socket is there, and receives these bytes.
+void ReceiveDatagram(Child::Parent& parent, const Address& at, int port,
+                     size_t bytes) {
+  const int fd = OpenSocket(at.family(), SOCK_DGRAM);
+  Bind(fd, at, port);
+  parent.Send(0);
+  ReceiveExactly(fd, bytes);
+}
+
+// `prepare` is for the client's socket. All datagrams become fragments.
+void ExpectRepeatedHeaders(const std::function<void(int)>& prepare) {
+  Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
   UdpPlan plan;
-  plan.server = Lab::Server(GetParam());
+  plan.server = Lab::Server(testing::WithParamInterface<Family>::GetParam());
   plan.upload_count = 20;
   plan.upload_size = 4000;
   plan.download_count = 10;
   plan.download_size = 6000;
-  Measurement measurement(meter, lab().ClientReference());
-  RunUdp(lab().Between(meter.cgroup(), nullptr), plan);
-  measurement.Finish([](const Packet& packet) -> Remainder {
+  plan.prepare = prepare;
+  Measurement measurement(meter, lab.ClientReference());
+  RunUdp(lab.Between(meter.cgroup(), nullptr), plan);
+  const bool v4 = plan.server.family() == AF_INET;
+  measurement.Finish([v4](const Packet& packet) -> Remainder {
     if (!packet.fragment) return {};
-    // The first fragment's header is the datagram's, but for IPv6's fragment
+    // The headers of the first fragment are the datagram's, except for IPv6's fragment
     // header.
-    if (packet.fragment_offset == 0) return {"fragments", v4() ? 0 : 8, 0};
+    if (packet.fragment_offset == 0) return {"fragments", v4 ? 0 : 8, 0};
     return {"fragments", packet.ip_header, 1};
   });
   measurement.ExpectBalance();
@@ -154,6 +172,63 @@ TEST_P(RemainderTest, FragmentsRepeatTheIpHeader) {
   EXPECT_EQ(measurement.seen().tx_packets, 20);
   EXPECT_EQ(measurement.seen().rx_packets, 10);
   EXPECT_EQ(measurement.RemainderPackets("fragments"), 20 * 2 + 10 * 4);
+}
+
+TEST_P(RemainderTest, FragmentsRepeatTheIpHeader) {
+  ExpectRepeatedHeaders(nullptr);
+}
+
+// Routers read these options, so each fragment has them: a router alert over IPv4,
+// hop-by-hop options over IPv6.
+TEST_P(RemainderTest, FragmentsRepeatOptionsForRouters) {
+  ExpectRepeatedHeaders([](int fd) {
+    if (v4()) {
+      SetOption(fd, IPPROTO_IP, IP_OPTIONS, std::string("\x94\4\0\0", 4));
+    } else {
+      SetOption(fd, IPPROTO_IPV6, IPV6_HOPOPTS,
+                std::string("\0\0\1\4\0\0\0\0", 8));
+    }
+  });
+}
+
+// A copy has no socket. nft's `dup to` makes it by the same code as TEE.
+TEST_P(RemainderTest, CopiesOfNetfilterAreSeenByTheLinkOnly) {
+  constexpr int kDatagrams = 10, kBytes = 300;
+  MeteredCgroup& meter = World::ClientMeter();
+  const Address to = Lab::Server(GetParam());
+  const auto change_rule = [&](const std::string& how) {
+    std::string output;
+    int status = 0;
+    lab().client.Run([&] {
+      status = RunProgram({v4() ? "iptables" : "ip6tables", "-w", "-t",
+                           "mangle", how, "OUTPUT", "-p", "udp", "-j", "TEE",
+                           "--gateway", Text(Lab::Gateway(GetParam()))},
+                          &output);
+    });
+    EXPECT_EQ(status, 0) << output;
+  };
+  change_rule("-A");
+  Child receiver(nullptr, lab().server, [&](Child::Parent& parent) {
+    ReceiveDatagram(parent, to, 9100, 2 * kDatagrams * kBytes);
+  });
+  receiver.Receive<int>();
+  Measurement measurement(meter, lab().ClientReference());
+  Child sender(meter.cgroup(), lab().client, [&](Child::Parent&) {
+    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+    for (int i = 0; i < kDatagrams; ++i)
+      SendTo(fd, std::string(kBytes, 'x'), to, 9100);
+  });
+  sender.Join();
+  receiver.Join();
+  int datagrams = 0;
+  measurement.Finish([&](const Packet& packet) -> Remainder {
+    return packet.outgoing && ++datagrams % 2 == 0 ? Whole("copy", packet)
+                                                   : Remainder();
+  });
+  change_rule("-D");
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(kDatagrams * kBytes, 0);
+  EXPECT_EQ(measurement.RemainderPackets("copy"), kDatagrams);
 }
 
 TEST_P(RemainderTest, SynAcksWithCookiesAreSeenByTheLinkOnly) {
@@ -198,28 +273,17 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
   EXPECT_EQ(measurement.RemainderPackets("icmp-error"), 1);
 }
 
-// In a child: says that its socket is there, and takes one datagram.
-void ReceiveDatagram(Child::Parent& parent, const Address& at, int port,
-                     size_t bytes) {
-  const int fd = OpenSocket(at.family(), SOCK_DGRAM);
-  Bind(fd, at, port);
-  parent.Send(0);
-  ReceiveExactly(fd, bytes);
-}
-
 // From one address of the server; what another sends afterwards comes to the socket.
 TEST_P(RemainderTest, WhatARuleDropsOnTheWayInIsSeenByTheLinkOnly) {
   constexpr int kDropped = 5, kBytes = 50, kRight = 100;  // kRight: bytes
   constexpr int kPort = 9100;
   const Address unwanted = Lab::Server(GetParam(), 1);
-  char text[INET6_ADDRSTRLEN];
-  inet_ntop(unwanted.family(), unwanted.data(), text, sizeof(text));
   const auto change_rule = [&](const std::string& how) {
     std::string output;
     int status = 0;
     lab().client.Run([&] {
       status = RunProgram({v4() ? "iptables" : "ip6tables", how, "INPUT", "-s",
-                           text, "-j", "DROP"},
+                           Text(unwanted), "-j", "DROP"},
                           &output);
     });
     EXPECT_EQ(status, 0) << output;
@@ -336,14 +400,8 @@ TEST_P(RemainderTest, MulticastSentWithLoopbackIsCountedOnce) {
   Child member(meter.cgroup(), lab().client, [&](Child::Parent&) {
     const int fd = OpenSocket(group.family(), SOCK_DGRAM);
     const int port = Bind(fd, Address(v4() ? "0.0.0.0" : "::"));
-    group_req request = {};
-    request.gr_interface = if_nametoindex("c0");
-    request.gr_group = group.WithPort(0);
-    Check(setsockopt(fd, v4() ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
-                     MCAST_JOIN_GROUP, &request, sizeof(request)),
-          "MCAST_JOIN_GROUP");
-    if (!v4())
-      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, if_nametoindex("c0"));
+    JoinGroup(fd, group, "c0");
+    SendToGroupsBy(fd, group.family(), "c0");
     for (int i = 0; i < 10; ++i) SendTo(fd, std::string(300, 'x'), group, port);
     ReceiveExactly(fd, 10 * 300);
   });

@@ -2,6 +2,8 @@
 #include "test/live/sockets.h"
 
 #include <errno.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -48,6 +50,27 @@ int PortOf(int fd) {
   Check(getsockname(fd, Generic(&storage), &length), "getsockname");
   return __builtin_bswap16(
       reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+void JoinGroup(int fd, const Address& group, const std::string& link) {
+  group_req request = {};
+  request.gr_interface = if_nametoindex(link.c_str());
+  request.gr_group = group.WithPort(0);
+  Check(setsockopt(
+            fd, group.family() == AF_INET ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
+            MCAST_JOIN_GROUP, &request, sizeof(request)),
+        "MCAST_JOIN_GROUP");
+}
+
+void SendToGroupsBy(int fd, int family, const std::string& link) {
+  ip_mreqn by = {};
+  by.imr_ifindex = static_cast<int>(if_nametoindex(link.c_str()));
+  if (family == AF_INET) {
+    Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
+          "IP_MULTICAST_IF");
+  } else {
+    SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
+  }
 }
 
 void Connect(int fd, const Address& address, int port) {

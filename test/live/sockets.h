@@ -21,6 +21,10 @@ void SetOption(int fd, int level, int name, const std::string& value);
 int Bind(int fd, const Address& address, int port = 0);  // returns the port
 int PortOf(int fd);
 void Connect(int fd, const Address& address, int port);
+// A datagram socket receives what comes to a group by this link.
+void JoinGroup(int fd, const Address& group, const std::string& link);
+// It sends to groups of that family by this link.
+void SendToGroupsBy(int fd, int family, const std::string& link);
 // A new socket that is connected.
 int Connected(const Address& to, int port, int type = SOCK_STREAM);
 // A new TCP socket that listens, also where connections of others are in TIME_WAIT.
