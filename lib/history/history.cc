@@ -69,8 +69,7 @@ CREATE VIEW traffic AS
 constexpr char kInterfaces[] = R"(
 CREATE TABLE interface(
   meter INTEGER NOT NULL, ifindex INTEGER NOT NULL,
-  network INTEGER NOT NULL, device INTEGER NOT NULL,
-  name TEXT NOT NULL, uplink TEXT NOT NULL,
+  device INTEGER NOT NULL, name TEXT NOT NULL, uplink TEXT NOT NULL,
   tx_bytes INTEGER NOT NULL, rx_bytes INTEGER NOT NULL,
   tx_packets INTEGER NOT NULL, rx_packets INTEGER NOT NULL,
   PRIMARY KEY(meter, ifindex)) WITHOUT ROWID;

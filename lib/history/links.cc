@@ -62,13 +62,7 @@ class Counting {
   }
 
   LinkCounts Run(SeenLinks* seen) {
-    for (auto last = seen->begin(); last != seen->end();) {
-      // Another namespace has the same numbers for other interfaces.
-      const bool elsewhere = last->second.network != reading_.network;
-      if (elsewhere) End(last->second.uplink, last->second.name);
-      if (!elsewhere) indexes_.insert(last->first);
-      last = elsewhere ? seen->erase(last) : std::next(last);
-    }
+    for (const auto& last : *seen) indexes_.insert(last.first);
     for (const uint32_t index : indexes_) {
       const auto here = present_.find(index);
       if (here == present_.end()) {
@@ -112,8 +106,7 @@ class Counting {
       }
       Add(uplink, here.name, here.header, Between(from, from, here.counts));
     }
-    (*seen)[here.index] = {reading_.network, here.device, here.name, uplink,
-                           here.counts};
+    (*seen)[here.index] = {here.device, here.name, uplink, here.counts};
   }
 
   void CountGone(uint32_t index, SeenLinks* seen) {
@@ -122,7 +115,6 @@ class Counting {
     const bool is_news = last == seen->end() || !last->second.uplink.empty();
     if (!is_news) return;
     SeenLink gone;
-    gone.network = reading_.network;
     if (last != seen->end()) gone = last->second;
     bool named = gone.uplink != kOtherUplink && !gone.uplink.empty();
     if (named) End(gone.uplink, gone.name);

@@ -24,9 +24,8 @@
 namespace netmeter {
 namespace internal {
 
-// The interfaces of a network namespace, and the uplinks that they count for.
+// The interfaces of the meter's network namespace, and the uplinks that they count for.
 struct LinkReading {
-  uint64_t network = 0;                   // inode of the namespace
   std::map<uint32_t, std::string> names;  // of uplinks, by number
   Uplinks patterns;
   std::vector<InterfaceEntry> entries;  // of the meter
@@ -35,7 +34,6 @@ struct LinkReading {
 
 // An interface as the last record saw it.
 struct SeenLink {
-  uint64_t network = 0;
   uint64_t device = 0;
   std::string name;
   std::string uplink;  // "": it has gone

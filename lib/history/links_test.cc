@@ -19,7 +19,6 @@ using ::testing::IsEmpty;
 class LinksTest : public testing::Test {
  protected:
   void SetUp() override {
-    reading_.network = 1;
     reading_.names = {{1, "satellite"}, {2, "lte"}, {15, "other"}};
     reading_.patterns = {{"satellite", {"sat0"}}, {"lte", {"wwan*"}}};
   }
@@ -172,15 +171,6 @@ TEST_F(LinksTest, ARenamedInterfaceCountsForItsNewUplinkFromThenOn) {
   EXPECT_THAT(Count(), IsEmpty());
   seen_.clear();
   EXPECT_THAT(Count(), ElementsAre("lte wwan3 403 402"));
-}
-
-TEST_F(LinksTest, AnotherNamespaceHasOtherInterfaces) {
-  Add(2, "sat0")->counts = Packets(50, 60);
-  Count();
-  reading_.network = 2;
-  At(2)->counts = Packets(70, 80);
-  AddEntry(2, 1, "sat0", Packets(69, 79));
-  EXPECT_THAT(Count(), ElementsAre("satellite sat0 1 1 ended"));
 }
 
 // The VLAN's packets are also those of its card.

@@ -307,8 +307,8 @@ absl::Status ReplaceTotals(Database* history, int64_t meter,
 
 absl::StatusOr<SeenLinks> ReadSeenLinks(Database* history, int64_t meter) {
   Statement query = history->Prepare(
-      "SELECT ifindex, network, device, name, uplink, tx_bytes, rx_bytes, "
-      "tx_packets, rx_packets FROM interface WHERE meter = ?");
+      "SELECT ifindex, device, name, uplink, tx_bytes, rx_bytes, tx_packets, "
+      "rx_packets FROM interface WHERE meter = ?");
   query.Bind(1, meter);
   const auto number = [&query](int column) {
     return static_cast<uint64_t>(query.Integer(column));
@@ -317,10 +317,9 @@ absl::StatusOr<SeenLinks> ReadSeenLinks(Database* history, int64_t meter) {
   while (query.Step()) {
     seen[static_cast<uint32_t>(number(0))] = {
         number(1),
-        number(2),
+        query.Text(2),
         query.Text(3),
-        query.Text(4),
-        {number(5), number(6), number(7), number(8)}};
+        {number(4), number(5), number(6), number(7)}};
   }
   if (!query.status().ok()) return query.status();
   return seen;
@@ -333,7 +332,7 @@ absl::Status ReplaceSeenLinks(Database* history, int64_t meter,
           .Bind(1, meter)
           .Run());
   Statement insert = history->Prepare(
-      "INSERT INTO interface VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+      "INSERT INTO interface VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)");
   for (const auto& link : seen) {
     const nm_interface_counts& counts = link.second.counts;
     int column = 0;
@@ -342,7 +341,6 @@ absl::Status ReplaceSeenLinks(Database* history, int64_t meter,
     };
     bind(static_cast<uint64_t>(meter));
     bind(link.first);
-    bind(link.second.network);
     bind(link.second.device);
     insert.Bind(++column, ToUtf8(link.second.name));
     insert.Bind(++column, link.second.uplink);

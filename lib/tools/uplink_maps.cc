@@ -172,6 +172,7 @@ absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
   const auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();
   MeterLinks links;
+  uint64_t network = 0;
   links.names = ReadUplinkNames(**maps);
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_uplink_key, uint32_t>(
       pin_dir, "uplink_names", [&](const nm_uplink_key& key, uint32_t number) {
@@ -181,7 +182,7 @@ absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
       pin_dir, "interfaces",
       [&](const nm_interface_key& key, const nm_interface& value) {
         if (key.ifindex == 0) {
-          links.network = value.base.tx_bytes;
+          network = value.base.tx_bytes;
           links.late = value.base.rx_bytes != 0;
         } else {
           links.entries.emplace_back(key, value);
@@ -189,7 +190,7 @@ absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
       })));
   const auto own = OwnNetwork(/*by_inode=*/true);
   if (!own.ok()) return own.status();
-  if (links.network != 0 && links.network != *own) {
+  if (network != 0 && network != *own) {
     return absl::FailedPreconditionError(
         "the uplinks are those of another network namespace (run it there: ip "
         "netns exec, nsenter --net)");
