@@ -6,6 +6,7 @@
  *
  *   python3 [flags] -m magma.<service>.main     any service
  *   [python3 [flags]] <dir>/<service>/main.py   services of the configuration
+ *   ld-linux-x86-64.so.2 [flags] PROGRAM ...    PROGRAM, as if it were executed
  *
  * A file that includes this one defines first:
  *
@@ -118,6 +119,24 @@ NM_GLOBAL int nm_last_parts(nm_u64 address) {
   return last | part << 16;
 }
 
+/* The last part of a path, as nm_found(). Searches backwards for the last '/', in steps
+ * of 64 bytes; a name has at most 255. */
+NM_GLOBAL nm_u64 nm_find_base_name(nm_u64 path, long length) {
+  nm_u64 end = path + length, start = end;
+
+  for (int window = 0; window < 4; window++) {
+    int parts;
+
+    start = start > path + NM_NAME_BYTES ? start - NM_NAME_BYTES : path;
+    parts = nm_last_parts(start);
+    if (parts < 0) return 0;
+    start += parts & 0xff;
+    if (parts & 0xff || start == path) break;
+  }
+  length = end - start;
+  return nm_found(start, length > NM_NAME_BYTES ? NM_NAME_BYTES : length);
+}
+
 /* <dir>/<service>/main.py */
 NM_GLOBAL nm_u64 nm_find_in_script(nm_u64 address, long length) {
   nm_u8 text[16] = {};
@@ -198,6 +217,37 @@ NM_GLOBAL nm_u64 nm_find_in_python(nm_u64 arguments, nm_u64 end) {
         continue;
       }
     }
+    at += length + 1;
+  }
+  return 0;
+}
+
+/* Whether a name is that of a dynamic loader: ld.so, ld-linux-x86-64.so.2 or
+ * ld-musl-aarch64.so.1 (ld.so(8)). */
+static __always_inline int nm_is_dynamic_loader(const char *name) {
+  if (name[0] != 'l' || name[1] != 'd') return 0;
+  if (name[2] == '.') return name[3] == 's' && name[4] == 'o' && !name[5];
+  return name[2] == '-' && ((name[3] == 'l' && name[4] == 'i' &&
+                             name[5] == 'n' && name[6] == 'u') ||
+                            (name[3] == 'm' && name[4] == 'u' &&
+                             name[5] == 's' && name[6] == 'l'));
+}
+
+/* The address of the program that a dynamic loader runs, which is its first argument that
+ * is no option (ld.so(8)). Each option but --inhibit-cache has a value. 0: none. */
+NM_GLOBAL nm_u64 nm_find_loaded(nm_u64 arguments, nm_u64 end) {
+  nm_u64 at = arguments;
+  int is_value = 1; /* argv[0] is skipped */
+
+  for (int i = 0; i < NM_INFER_ARGUMENTS; i++) {
+    nm_u8 head[12] = {};
+    long length;
+
+    if (at >= end) break;
+    length = nm_string_length(at);
+    if (length < 0 || nm_read_string(head, sizeof(head), at) <= 0) break;
+    if (!is_value && head[0] != '-') return at;
+    is_value = !is_value && !(head[2] == 'i' && head[10] == 'c');
     at += length + 1;
   }
   return 0;

@@ -134,24 +134,6 @@ static __always_inline void process_by_comm(struct nm_process *process) {
 
 /* --- exec ---------------------------------------------------------------- */
 
-/* The last part of a path, as nm_found(). Searches backwards for the last '/', in steps
- * of 64 bytes; a name has at most 255. */
-NM_GLOBAL __u64 nm_find_base_name(__u64 path, long length) {
-  __u64 end = path + length, start = end;
-
-  for (int window = 0; window < 4; window++) {
-    int parts;
-
-    start = start > path + NM_NAME_BYTES ? start - NM_NAME_BYTES : path;
-    parts = nm_last_parts(start);
-    if (parts < 0) return 0;
-    start += parts & 0xff;
-    if (parts & 0xff || start == path) break;
-  }
-  length = end - start;
-  return nm_found(start, length > NM_NAME_BYTES ? NM_NAME_BYTES : length);
-}
-
 /* 1 if a byte is a decimal digit, else 0; without branches. */
 static __always_inline __u32 is_digit(__u32 byte) {
   return 1 ^ ((byte - '0') | ('9' - byte)) >> 31;
@@ -178,15 +160,25 @@ NM_GLOBAL int nm_is_descriptor(__u64 path, long length) {
   return in_number & 1;
 }
 
+/* Whether a path begins with /proc/. */
+NM_GLOBAL int nm_is_in_proc(__u64 path) {
+  __u8 text[8] = {};
+
+  return nm_read_string(text, 7, path) == 7 && text[0] == '/' &&
+         text[1] == 'p' && text[2] == 'r' && text[3] == 'o' && text[4] == 'c' &&
+         text[5] == '/';
+}
+
 /* The full name that comm cuts off, followed by zeros: the base name of the path, which
- * the kernel has just written to the new stack; or the name of the file, if the path
- * tells only a descriptor. For a script that is the name of its interpreter. */
+ * the kernel has just written to the new stack; or the name of the file, if the path is
+ * that of a descriptor or is /proc/PID/exe (`is_exe`). For a script that is the name of
+ * its interpreter. */
 static __always_inline bool read_name_of_exec(struct linux_binprm *bprm,
                                               __u64 path, long length,
-                                              __u8 *name) {
+                                              bool is_exe, __u8 *name) {
   __u64 of_file = 0;
 
-  if (!nm_is_descriptor(path, length))
+  if (is_exe ? !nm_is_in_proc(path) : !nm_is_descriptor(path, length))
     return nm_read_found(nm_find_base_name(path, length), name);
   if (!nm_config.reads_kernel) return false;
   of_file = (__u64)BPF_CORE_READ(bprm, file, f_path.dentry, d_name.name);
@@ -202,19 +194,22 @@ static __always_inline void name_of_exec(struct task_struct *task,
                                          long length, __u8 *name,
                                          struct nm_process *process) {
   __u32 differs = 0;
-  bool number;
+  bool number, is_exe;
 
   for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
   number = is_digit((__u8)process->bytes[0]);
-  if (length < 0 || (!process->bytes[14] && !number)) return;
-  if (!read_name_of_exec(bprm, path, length, name)) return;
+  is_exe = process->bytes[0] == 'e' && process->bytes[1] == 'x' &&
+           process->bytes[2] == 'e' && !process->bytes[3];
+  if (length < 0 || (!process->bytes[14] && !number && !is_exe)) return;
+  if (!read_name_of_exec(bprm, path, length, is_exe, name)) return;
   for (int i = 0; i < 15; i++) {
     differs |= name[i] ^ (__u8)process->bytes[i];
     /* clang 19 compares byte by byte with a branch each, and the verifier would walk all
      * 32,768 ways. */
     barrier_var(differs);
   }
-  if (!differs || number) __builtin_memcpy(process->bytes, name, NM_NAME_BYTES);
+  if (!differs || number || is_exe)
+    __builtin_memcpy(process->bytes, name, NM_NAME_BYTES);
 }
 
 static __always_inline bool is_python(const char *name) {
@@ -262,15 +257,26 @@ static __noinline int process_executes(struct task_struct *task,
   __u64 path = bprm->exec;
   long length = nm_string_length(path);
   __u32 rank = NM_RANK_EXECUTABLE;
-  __u64 found = 0;
+  __u64 found = 0, arguments = 0, loaded;
   int how;
 
   name_of_exec(task, bprm, path, length, inferred, &process);
   __builtin_memset(inferred, 0, sizeof(inferred));
+  if (mm) arguments = mm->arg_start;
+  if (mm && nm_is_dynamic_loader(process.bytes)) {
+    loaded = nm_find_loaded(arguments, mm->arg_end);
+    if (loaded) {
+      path = arguments = loaded;
+      length = nm_string_length(path);
+      if (nm_read_found(nm_find_base_name(path, length), inferred))
+        __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
+      __builtin_memset(inferred, 0, sizeof(inferred));
+    }
+  }
   if (!nm_config.ranks[NM_SOURCE_COMMAND_LINE])
     found = 0;
   else if (mm && is_python(process.bytes))
-    found = nm_find_in_python(mm->arg_start, mm->arg_end);
+    found = nm_find_in_python(arguments, mm->arg_end);
   else if (is_main_py(process.bytes) && length >= 0)
     found = nm_find_in_script(path, length);
   how = nm_read_found(found, inferred);

@@ -106,18 +106,29 @@ Identity IdentifyProcess(absl::string_view executable,
                          const std::map<std::string, std::string>& executables,
                          const std::map<std::string, std::string>& scripts) {
   Identity identity;
-  identity.name = std::string(executable.substr(0, NM_NAME_BYTES));
+  uint8_t name[NM_NAME_BYTES + 1] = {};
+  std::string executed(executable.substr(0, NM_NAME_BYTES));
+  t_memory = arguments;
+  if (nm_is_dynamic_loader(executed.c_str())) {
+    const uint64_t program = nm_find_loaded(0, arguments.size());
+    const uint64_t base = nm_find_base_name(program, nm_string_length(program));
+    if (program != 0 && nm_read_found(base, name) != NM_INFER_NOTHING) {
+      executed = reinterpret_cast<char*>(name);
+      arguments.remove_prefix(program);
+      t_memory = arguments;
+    }
+    memset(name, 0, sizeof(name));
+  }
+  identity.name = executed;
   auto known = executables.find(identity.name);
   if (known != executables.end()) {
     identity.service = true;
     identity.name = known->second;
   }
-  uint8_t name[NM_NAME_BYTES + 1] = {};
   int how = NM_INFER_NOTHING;
-  t_memory = arguments;
   // For "main.py" the executed file is a script, which its interpreter has as an
   // argument.
-  if (absl::StartsWith(executable, "python") || executable == "main.py") {
+  if (absl::StartsWith(executed, "python") || executed == "main.py") {
     how = nm_read_found(nm_find_in_python(0, arguments.size()), name);
   }
   t_memory = absl::string_view();
@@ -214,8 +225,8 @@ std::string NameOfRunning(const std::string& comm, const std::string& arguments,
       absl::StartsWith(exe, "/memfd:") ? exe.substr(1) : BaseName(exe);
   // comm is the first 15 bytes of the executed name, unless the process renamed itself.
   // Before 6.14 it may be the number of an executed descriptor, and argv[0] may end with
-  // the same number.
-  if (comm.empty() ||
+  // the same number. "exe" is /proc/self/exe.
+  if (comm.empty() || comm == "exe" ||
       std::all_of(comm.begin(), comm.end(), absl::ascii_isdigit))
     return of_file;
   // The path of a script follows its interpreter and at most one argument of the "#!"
@@ -283,7 +294,8 @@ std::vector<RunningProcess> RunningProcesses() {
         {tgid, NameOfRunning(comm, arguments, path), "", CgroupOf(tgid)});
     // Arguments matter only for these programs.
     const std::string& name = processes.back().name;
-    if (absl::StartsWith(name, "python") || name == "main.py") {
+    if (absl::StartsWith(name, "python") || absl::StartsWith(name, "ld") ||
+        name == "main.py") {
       processes.back().arguments = std::move(arguments);
     }
   }

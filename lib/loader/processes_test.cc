@@ -60,6 +60,23 @@ TEST(IdentifyProcessTest, PythonModulesOfMagmaAreServices) {
             "service:" + std::string(64, 'a'));
 }
 
+// The bug: all programs that a dynamic loader was told to run were the loader.
+TEST(IdentifyProcessTest, ADynamicLoaderHasTheNameOfItsProgram) {
+  const std::string loader = "ld-linux-x86-64.so.2";
+  EXPECT_EQ(Identify(loader, {"/lib64/" + loader, "/opt/a/frpc", "-c", "x"}),
+            "binary:frpc");
+  EXPECT_EQ(Identify(loader, {loader, "--inhibit-cache", "--library-path", "/x",
+                              "--argv0", "y", "/usr/bin/mme"}),
+            "service:mme");
+  EXPECT_EQ(Identify(loader, {loader, "/usr/bin/python3", "-m",
+                              "magma.subscriberdb.main"}),
+            "service:subscriberdb");
+  EXPECT_EQ(Identify("ld-musl-aarch64.so.1", {"ld", "frpc"}), "binary:frpc");
+  EXPECT_EQ(Identify("ld.so", {"ld.so", "./frpc"}), "binary:frpc");
+  EXPECT_EQ(Identify(loader, {loader, "--help"}), "binary:" + loader);
+  EXPECT_EQ(Identify("ldapsearch", {"ldapsearch", "x"}), "binary:ldapsearch");
+}
+
 TEST(IdentifyProcessTest, OtherCommandLinesAreNot) {
   EXPECT_EQ(Identify("foo", {"foo", "bar", "magma.sessiond"}), "binary:foo");
   EXPECT_EQ(Identify("foo", {"foo", "-m", "magma.state.main"}), "binary:foo");
@@ -219,6 +236,8 @@ TEST(NameOfRunningTest, IsWhatWasExecuted) {
   // A main thread that renamed itself: never that name.
   EXPECT_EQ(NameOfRunning("worker-7", "", "/usr/bin/redis-server"),
             "redis-server");
+  // It executed /proc/self/exe.
+  EXPECT_EQ(NameOfRunning("exe", "zygote", "/opt/chromium"), "chromium");
   EXPECT_EQ(NameOfRunning("", "", "/usr/bin/x"), "x");
   EXPECT_EQ(NameOfRunning("", "", ""), "");
 }

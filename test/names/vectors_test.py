@@ -4,6 +4,7 @@ own meter was run on, as real processes under a loaded meter, and what else
 processes do with their names. Each sends a number of bytes that no other one
 sends."""
 
+import glob
 import os
 import shutil
 import socket
@@ -252,6 +253,22 @@ class VectorsTest(unittest.TestCase):
         path = os.fsdecode(self.program("one-ms", "datagram"))  # lives some 0.4 ms
         self.meter.run(["sh", "-c", 'for _ in $(seq 50); do "$0" 101 || exit; done', path])
         self.expect("one-ms, 50 times", {(BINARY, "one-ms"): 50 * 101})
+
+    def test_28_programs_that_were_executed_by_another_path(self):
+        # The bug: Chromium and runc were "exe", and each of these was the loader.
+        for path in ("/proc/self/exe", "/proc/thread-self/exe"):
+            self.check_program("zygote", BINARY, "zygote", do="exec=" + path)
+        self.check_program("exe", BINARY, "exe")
+        (loader, *_) = glob.glob("/lib*/ld-linux-*.so.*")
+        for options in ([], ["--inhibit-cache", "--argv0", "x"]):
+            for name, kind in (("frpc", BINARY), ("sessiond", SERVICE)):
+                size, program = self.size(), os.fsdecode(self.program(name))
+                env = self.tell(NM_DO="udp=127.0.0.1:8443/%d" % size)
+                self.meter.run([loader, *options, program], env=env)
+                self.expect("ld.so " + program, {(kind, name): size})
+        self.check_python(
+            [loader, lab.PYTHON, "-m", "magma.state.main"], SERVICE, "state"
+        )
 
     # --- Registration -----------------------------------------------------------
 
