@@ -5,21 +5,31 @@
  * program that an exec starts in a running container belongs to the container, and a
  * process that is moved to another cgroup keeps its name.
  *
- *   magma@state.service         a unit: the innermost that is in no container
- *   docker-<64 digits>.scope    a container: the innermost; also libpod-, crio-,
- *   <64 digits>                 cri-containerd- and nerdctl-, with .scope or not;
- *                               its name is the first 12 digits
+ *   magma@state.service           a unit: the innermost
+ *   docker-<64 digits>.scope      a container: the innermost; also libpod-, crio-,
+ *   <64 digits>                   cri-containerd- and nerdctl-, with .scope or not; its
+ *                                 name is the first 12 digits
+ *   lxc.payload.NAME              a container of LXC or Incus
+ *   machine-NAME.scope            a machine of systemd-machined(8)
+ *   systemd-nspawn@NAME.service   a container, if the next cgroup is "payload"
  *
- * A unit in the configuration is a service: nm_units finds the longest pattern that
- * matches. Other units and containers have kinds of their own.
+ * A unit of the host that is in the configuration is a service: nm_units finds the
+ * longest pattern that matches. Other units and containers have kinds of their own. The
+ * name of a unit in a container is CONTAINER/UNIT.
+ *
+ * systemd starts one unit for each connection of a socket unit with Accept=yes, and names
+ * it after the peer: sshd@3-10.0.0.1:22-10.0.0.9:4242.service. A peer must not add names,
+ * so this name becomes sshd@.service.
  *
  * The names are in the kernel's memory, so they need bpf_probe_read_kernel(), which
- * lockdown=confidentiality refuses.
+ * lockdown=confidentiality refuses. The kernel runs this code at exec; the loader runs it
+ * on the names in /proc/PID/cgroup. A file that includes this one defines nm_read_name(),
+ * which is bpf_probe_read_kernel_str() in the kernel.
  */
 #ifndef NETMETER_BPF_CGROUP_NAME_BPF_H_
 #define NETMETER_BPF_CGROUP_NAME_BPF_H_
 
-#include "bpf/names.bpf.h"
+#include "bpf/command_line.bpf.h"
 
 #define NM_PLACE_LEVELS 8 /* cgroups looked at, from the innermost upwards */
 #define NM_CONTAINER_DIGITS 64
@@ -28,176 +38,109 @@
 /* What a cgroup's name says, as one number: the kind, and the offset and length of the
  * relevant part of the name. 0: nothing. */
 #define NM_PLACE(kind, offset, length) \
-  ((__u32)(kind) << 16 | (__u32)(offset) << 8 | (__u32)(length))
+  ((nm_u32)(kind) << 16 | (nm_u32)(offset) << 8 | (nm_u32)(length))
 #define NM_PLACE_KIND(place) ((place) >> 16)
 #define NM_PLACE_OFFSET(place) ((place) >> 8 & 0xff)
 #define NM_PLACE_LENGTH(place) ((place)&0xff)
 
-/* The last eight bytes of a name, as a little-endian number. */
-#define NM_LAST_SERVICE 0x656369767265732eULL /* ".service" */
-#define NM_LAST_SCOPE 0x65706f63732eULL       /* ".scope", above two others */
+/* Eight bytes of a name, as a little-endian number. */
+#define NM_IS_SERVICE 0x656369767265732eULL /* ".service" */
+#define NM_IS_SCOPE 0x65706f63732eULL       /* ".scope", above two others */
+#define NM_IS_PAYLOAD 0x0064616f6c796170ULL /* "payload" */
+#define NM_IS_NSPAWN 0x2d646d6574737973ULL  /* "systemd-" */
+#define NM_IS_NSPAWN_2 0x406e776170736eULL  /* "nspawn@" */
+#define NM_IS_LXC 0x6c7961702e63786cULL     /* "lxc.payl" */
+#define NM_IS_MACHINE 0x2d656e696863616dULL /* "machine-" */
 
 /* 1 if a byte is a digit of a container's id, else 0; without branches. */
-static __always_inline __u32 is_id_digit(__u32 byte) {
+static __always_inline nm_u32 is_id_digit(nm_u32 byte) {
   return 1 ^ (((byte - '0') | ('9' - byte)) >> 31 &
               ((byte - 'a') | ('f' - byte)) >> 31);
 }
 
 /* Whether `address` has NM_CONTAINER_DIGITS digits. A '-' must precede them, unless the
  * name begins there. */
-NM_GLOBAL int nm_is_container_id(__u64 address, int begins) {
-  __u8 text[NM_CONTAINER_DIGITS] = {}, before = '-';
-  __u32 all = 1;
+NM_GLOBAL int nm_is_container_id(nm_u64 address, int begins) {
+  nm_u8 text[NM_CONTAINER_DIGITS + 1] = {}, before[2] = {'-'};
+  nm_u32 all = 1;
 
-  if (bpf_probe_read_kernel(text, sizeof(text), (void *)address)) return 0;
-  if (!begins && bpf_probe_read_kernel(&before, 1, (void *)(address - 1)))
+  if (nm_read_name(text, sizeof(text), address) < 0) return 0;
+  if (!begins && nm_read_name(before, sizeof(before), address - 1) < 0)
     return 0;
   for (int i = 0; i < NM_CONTAINER_DIGITS; i++) {
-    __u32 byte = text[i];
+    nm_u32 byte = text[i];
 
     barrier_var(byte);
     all &= is_id_digit(byte);
   }
-  return before == '-' && all;
+  return before[0] == '-' && all;
 }
 
-/* NM_PLACE of a cgroup's name. */
-NM_GLOBAL __u32 nm_place_of_name(__u64 name) {
-  __u8 text[136] = {};
-  __u64 last = 0;
-  long length = bpf_probe_read_kernel_str(text, sizeof(text), (void *)name) - 1;
+/* Eight bytes of a name, up to its end. */
+static __always_inline nm_u64 nm_word_of_name(nm_u64 address) {
+  union {
+    nm_u64 word;
+    nm_u8 text[16];
+  } part = {};
+
+  if (nm_read_name(part.text, 9, address) < 0) return 0;
+  return part.word;
+}
+
+/* NM_PLACE of a cgroup's name. `inner` is the name of the next cgroup towards the
+ * process, or 0. */
+NM_GLOBAL nm_u32 nm_place_of_name(nm_u64 name, nm_u64 inner) {
+  nm_u8 text[136] = {};
+  nm_u64 first, last;
+  long length = nm_read_name(text, sizeof(text), name) - 1;
   long rest;
 
   /* A name has up to 255 bytes (NAME_MAX), more than the stack has room for. */
   if (length == sizeof(text) - 1) {
-    rest =
-        bpf_probe_read_kernel_str(text, sizeof(text), (void *)(name + length)) -
-        1;
+    rest = nm_read_name(text, sizeof(text), name + length) - 1;
     if (rest < 0 || rest > 255 - length) return 0;
     length += rest;
   }
-  if (length < 9) return 0; /* too short for either */
-  if (bpf_probe_read_kernel(&last, sizeof(last), (void *)(name + length - 8)))
-    return 0;
-  if (last == NM_LAST_SERVICE) return NM_PLACE(NM_KIND_UNIT, 0, length);
-  if (last >> 16 == NM_LAST_SCOPE) length -= 6;
+  if (length < 9) return 0; /* too short for any */
+  first = nm_word_of_name(name);
+  last = nm_word_of_name(name + length - 8);
+  if (last == NM_IS_SERVICE) {
+    if (inner && first == NM_IS_NSPAWN && length > 15 + 8 &&
+        nm_word_of_name(name + 8) << 8 == NM_IS_NSPAWN_2 << 8 &&
+        nm_word_of_name(inner) == NM_IS_PAYLOAD)
+      return NM_PLACE(NM_KIND_CONTAINER, 15, length - 15 - 8);
+    return NM_PLACE(NM_KIND_UNIT, 0, length);
+  }
+  if (first == NM_IS_LXC && length > 12)
+    return NM_PLACE(NM_KIND_CONTAINER, 12, length - 12);
+  if (last >> 16 == NM_IS_SCOPE) {
+    length -= 6;
+    if (first == NM_IS_MACHINE && length > 8)
+      return NM_PLACE(NM_KIND_CONTAINER, 8, length - 8);
+  }
   if (length < NM_CONTAINER_DIGITS) return 0;
   length -= NM_CONTAINER_DIGITS;
   if (!nm_is_container_id(name + length, !length)) return 0;
   return NM_PLACE(NM_KIND_CONTAINER, length, NM_SHORT_ID);
 }
 
-static __always_inline bool is_before(__u32 source, __u32 rank) {
-  return nm_config.ranks[source] && nm_config.ranks[source] < rank;
-}
+/* The length of a unit's name up to and with its '@', if its instance is a number and
+ * '-', as systemd names connections (instance_from_socket() in its socket.c). Else 0. */
+static __always_inline nm_u32 nm_length_of_template(const nm_u8 *text) {
+  nm_u32 at = 0, none = ~0u, after = 0, number = 0, found = 0;
 
-/* Replaces `text`, the name of a unit, by the name of its configured service. Returns
- * false if the configuration has none for it. */
-static __always_inline bool service_of_unit(__u8 *text, __u64 unit,
-                                            __u32 length) {
-  struct nm_unit_key key = {.bits = 8 * NM_NAME_BYTES};
-  struct nm_unit_service *service;
-  int rest;
+  for (nm_u32 i = 0; i < NM_NAME_BYTES; i++) {
+    nm_u32 byte = text[i], is_at;
 
-  __builtin_memcpy(key.unit, text, NM_NAME_BYTES);
-  service = bpf_map_lookup_elem(&nm_units, &key);
-  if (!service) return false;
-  rest = (int)length - (int)service->rest_from - 8;
-  /* "a.*.service" and "a.service" begin alike, but the first does not match the second. A
-   * shorter pattern may match. */
-  if (rest < 0) {
-    key.bits = 8 * (length - 8);
-    service = bpf_map_lookup_elem(&nm_units, &key);
-    if (!service) return false;
-    rest = (int)length - (int)service->rest_from - 8;
+    barrier_var(byte);
+    found |= at & number & ~nm_mask_of_byte(byte ^ '-');
+    number = (number | after) & -nm_is_digit(byte);
+    is_at = none & ~nm_mask_of_byte(byte ^ '@');
+    after = is_at;
+    at |= is_at & (i + 1);
+    none &= ~is_at;
   }
-  if (!service->rest) {
-    __builtin_memcpy(text, service->name, NM_NAME_BYTES);
-    return true;
-  }
-  if (rest <= 0) return true; /* "magma@.service" */
-  /* The text that '*' matches: up to ".service". Bytes are masked, because older
-   * verifiers lose the bounds of a length. */
-  bpf_probe_read_kernel_str(text, NM_NAME_BYTES + 1,
-                            (void *)(unit + service->rest_from));
-  for (int i = 0; i < NM_NAME_BYTES; i++) {
-    int before_end = i - rest;
-
-    barrier_var(before_end);
-    text[i] &= before_end >> 31;
-  }
-  return true;
-}
-
-/* Returns the rank of the process's name afterwards. A function of its own has the stack
- * for it. */
-static __noinline int name_by_unit(struct nm_process *process, __u64 unit,
-                                   __u32 length, __u32 rank) {
-  __u8 text[NM_NAME_BYTES + 1] = {};
-
-  if (!process) return rank;
-  bpf_probe_read_kernel_str(text, sizeof(text), (void *)unit);
-  if (is_before(NM_SOURCE_SERVICE_LIST, rank) &&
-      service_of_unit(text, unit, length)) {
-    if (may_be_service(text)) {
-      process->kind = NM_KIND_SERVICE;
-      __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);
-      return nm_config.ranks[NM_SOURCE_SERVICE_LIST];
-    }
-    /* A unit that may not be this service stays a unit. */
-    bpf_probe_read_kernel_str(text, sizeof(text), (void *)unit);
-  }
-  if (!is_before(NM_SOURCE_UNIT, rank)) return rank;
-  process->kind = NM_KIND_UNIT;
-  __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);
-  return nm_config.ranks[NM_SOURCE_UNIT];
-}
-
-/* Names a process by its unit or container, if that comes before `rank`, the rank of its
- * current name. */
-static __noinline int name_by_place(struct task_struct *task,
-                                    struct nm_process *process, __u32 rank) {
-  __u64 unit = 0, container = 0, name;
-  __u32 unit_place = 0, container_place = 0, place;
-  struct cgroup_subsys_state *above;
-  struct css_set *set;
-  struct cgroup *cgroup;
-
-  if (!task || !process) return 0;
-  set = task->cgroups;
-  if (!set) return 0;
-  cgroup = set->dfl_cgrp;
-  for (int i = 0; i < NM_PLACE_LEVELS; i++) {
-    if (!cgroup) break;
-    /* Newer verifiers treat a loaded string as a pointer, and then would not have it as a
-     * number. */
-    name = 0;
-    bpf_core_read(&name, sizeof(name), &cgroup->kn->name);
-    place = nm_place_of_name(name);
-    if (NM_PLACE_KIND(place) == NM_KIND_CONTAINER) {
-      if (!container) {
-        container = name;
-        container_place = place;
-      }
-      unit = 0;
-    } else if (NM_PLACE_KIND(place) == NM_KIND_UNIT && !unit) {
-      unit = name;
-      unit_place = place;
-    }
-    above = cgroup->self.parent;
-    if (!above) break;
-    cgroup = above->cgroup;
-  }
-  if (unit)
-    rank = name_by_unit(process, unit, NM_PLACE_LENGTH(unit_place), rank);
-  if (container && is_before(NM_SOURCE_CONTAINER, rank)) {
-    process->kind = NM_KIND_CONTAINER;
-    __builtin_memset(process->bytes, 0, NM_NAME_BYTES);
-    bpf_probe_read_kernel(
-        process->bytes, NM_SHORT_ID,
-        (void *)(container + NM_PLACE_OFFSET(container_place)));
-  }
-  return 0;
+  return found;
 }
 
 #endif /* NETMETER_BPF_CGROUP_NAME_BPF_H_ */

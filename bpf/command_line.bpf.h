@@ -41,6 +41,11 @@ static __always_inline nm_u32 nm_mask_of_byte(nm_u8 byte) {
   return -((byte + 255u) >> 8);
 }
 
+/* 1 if a byte is a decimal digit, else 0; without branches. */
+static __always_inline nm_u32 nm_is_digit(nm_u32 byte) {
+  return 1 ^ ((byte - '0') | ('9' - byte)) >> 31;
+}
+
 /* Length of a string, or -1 if it cannot be read or has more than 5 KB. */
 NM_GLOBAL long nm_string_length(nm_u64 address) {
   nm_u8 chunk[128];

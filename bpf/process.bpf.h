@@ -37,6 +37,10 @@ static __always_inline long nm_read_string(void *to, __u32 size,
                                            __u64 address) {
   return bpf_probe_read_user_str(to, size, (void *)address);
 }
+
+static __always_inline long nm_read_name(void *to, __u32 size, __u64 address) {
+  return bpf_probe_read_kernel_str(to, size, (void *)address);
+}
 #include "bpf/cgroup_name.bpf.h"
 #include "bpf/command_line.bpf.h"
 
@@ -134,11 +138,6 @@ static __always_inline void process_by_comm(struct nm_process *process) {
 
 /* --- exec ---------------------------------------------------------------- */
 
-/* 1 if a byte is a decimal digit, else 0; without branches. */
-static __always_inline __u32 is_digit(__u32 byte) {
-  return 1 ^ ((byte - '0') | ('9' - byte)) >> 31;
-}
-
 /* Whether a path is that of a descriptor, such as /proc/self/fd/3. When execveat(2)
  * executes a descriptor with AT_EMPTY_PATH, the kernel makes the path /dev/fd/3. */
 NM_GLOBAL int nm_is_descriptor(__u64 path, long length) {
@@ -154,7 +153,7 @@ NM_GLOBAL int nm_is_descriptor(__u64 path, long length) {
 
     barrier_var(other);
     barrier_var(byte);
-    in_number &= -is_digit(byte) | ~nm_mask_of_byte(byte);
+    in_number &= -nm_is_digit(byte) | ~nm_mask_of_byte(byte);
     in_number |= ~nm_mask_of_byte(other);
   }
   return in_number & 1;
@@ -197,7 +196,7 @@ static __always_inline void name_of_exec(struct task_struct *task,
   bool number, is_exe;
 
   for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
-  number = is_digit((__u8)process->bytes[0]);
+  number = nm_is_digit((__u8)process->bytes[0]);
   is_exe = process->bytes[0] == 'e' && process->bytes[1] == 'x' &&
            process->bytes[2] == 'e' && !process->bytes[3];
   if (length < 0 || (!process->bytes[14] && !number && !is_exe)) return;
@@ -309,6 +308,163 @@ static __noinline int process_executes(struct task_struct *task,
     COUNT(processes_full, 1);
   }
   return rank;
+}
+
+/* --- units and containers ------------------------------------------------ */
+
+static __always_inline bool is_before(__u32 source, __u32 rank) {
+  return nm_config.ranks[source] && nm_config.ranks[source] < rank;
+}
+
+/* Replaces `text`, the name of a unit, by the name of its configured service. Returns
+ * false if the configuration has none for it. */
+static __always_inline bool service_of_unit(__u8 *text, __u64 unit,
+                                            __u32 length) {
+  struct nm_unit_key key = {.bits = 8 * NM_NAME_BYTES};
+  struct nm_unit_service *service;
+  int rest;
+
+  __builtin_memcpy(key.unit, text, NM_NAME_BYTES);
+  service = bpf_map_lookup_elem(&nm_units, &key);
+  if (!service) return false;
+  rest = (int)length - (int)service->rest_from - 8;
+  /* "a.*.service" and "a.service" begin alike, but the first does not match the second. A
+   * shorter pattern may match. */
+  if (rest < 0) {
+    key.bits = 8 * (length - 8);
+    service = bpf_map_lookup_elem(&nm_units, &key);
+    if (!service) return false;
+    rest = (int)length - (int)service->rest_from - 8;
+  }
+  if (!service->rest) {
+    __builtin_memcpy(text, service->name, NM_NAME_BYTES);
+    return true;
+  }
+  if (rest <= 0) return true; /* "magma@.service" */
+  /* The text that '*' matches: up to ".service". Bytes are masked, because older
+   * verifiers lose the bounds of a length. */
+  bpf_probe_read_kernel_str(text, NM_NAME_BYTES + 1,
+                            (void *)(unit + service->rest_from));
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    int before_end = i - rest;
+
+    barrier_var(before_end);
+    text[i] &= before_end >> 31;
+  }
+  return true;
+}
+
+/* The parts of a cgroup's path that name a process: an address and an NM_PLACE each. */
+struct nm_cgroup_path {
+  __u64 unit, container; /* 0: none */
+  __u32 unit_place, container_place;
+  __u32 is_inside; /* the unit is in the container */
+};
+
+/* Writes the name of the unit to `name`, which holds zeros and has NM_NAME_BYTES. */
+static __noinline int name_of_unit(const struct nm_cgroup_path *path,
+                                   __u8 *name) {
+  __u8 text[2 * NM_NAME_BYTES + 16] = {};
+  const __u8 slash = '/';
+  __u32 length, at = 0;
+
+  if (!path || !name) return 0;
+  bpf_probe_read_kernel_str(text, NM_NAME_BYTES + 1, (void *)path->unit);
+  length = nm_length_of_template(text);
+  if (path->is_inside) {
+    at = NM_PLACE_LENGTH(path->container_place);
+    if (at > NM_NAME_BYTES - 1) at = NM_NAME_BYTES - 1;
+    bpf_probe_read_kernel(
+        text, at,
+        (void *)(path->container + NM_PLACE_OFFSET(path->container_place)));
+    bpf_probe_read_kernel(text + at, 1, &slash);
+    at++;
+  }
+  if (length) {
+    if (length > NM_NAME_BYTES) length = NM_NAME_BYTES;
+    bpf_probe_read_kernel(text + at, length, (void *)path->unit);
+    at += length;
+    bpf_probe_read_kernel_str(
+        text + at, 9,
+        (void *)(path->unit + NM_PLACE_LENGTH(path->unit_place) - 8));
+  } else {
+    bpf_probe_read_kernel_str(text + at, NM_NAME_BYTES + 1, (void *)path->unit);
+  }
+  __builtin_memcpy(name, text, NM_NAME_BYTES);
+  return 0;
+}
+
+/* Names a process by the configured service of its unit. Returns the rank of its name
+ * afterwards. A function of its own has the stack for it. */
+static __noinline int name_by_unit(struct nm_process *process,
+                                   const struct nm_cgroup_path *path,
+                                   __u32 rank) {
+  __u8 text[NM_NAME_BYTES + 1] = {};
+
+  if (!process || !path) return rank;
+  bpf_probe_read_kernel_str(text, sizeof(text), (void *)path->unit);
+  if (!service_of_unit(text, path->unit, NM_PLACE_LENGTH(path->unit_place)) ||
+      !may_be_service(text))
+    return rank;
+  process->kind = NM_KIND_SERVICE;
+  __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);
+  return nm_config.ranks[NM_SOURCE_SERVICE_LIST];
+}
+
+/* Names a process by its unit or container, if that comes before `rank`, the rank of its
+ * current name. */
+static __noinline int name_by_place(struct task_struct *task,
+                                    struct nm_process *process, __u32 rank) {
+  struct nm_cgroup_path path = {};
+  struct cgroup_subsys_state *above;
+  struct css_set *set;
+  struct cgroup *cgroup;
+  __u64 name, inner = 0;
+
+  if (!task || !process) return 0;
+  set = task->cgroups;
+  if (!set) return 0;
+  cgroup = set->dfl_cgrp;
+  for (int i = 0; i < NM_PLACE_LEVELS; i++) {
+    __u32 place;
+
+    if (!cgroup) break;
+    /* Newer verifiers treat a loaded string as a pointer, and then would not have it as a
+     * number. */
+    name = 0;
+    bpf_core_read(&name, sizeof(name), &cgroup->kn->name);
+    place = nm_place_of_name(name, inner);
+    if (NM_PLACE_KIND(place) == NM_KIND_CONTAINER && !path.container) {
+      path.container = name;
+      path.container_place = place;
+      path.is_inside = path.unit != 0;
+    } else if (NM_PLACE_KIND(place) == NM_KIND_UNIT && !path.unit) {
+      path.unit = name;
+      path.unit_place = place;
+    }
+    inner = name;
+    above = cgroup->self.parent;
+    if (!above) break;
+    cgroup = above->cgroup;
+  }
+  if (path.unit && !path.is_inside && is_before(NM_SOURCE_SERVICE_LIST, rank))
+    rank = name_by_unit(process, &path, rank);
+  if (path.unit && is_before(NM_SOURCE_UNIT, rank)) {
+    process->kind = NM_KIND_UNIT;
+    name_of_unit(&path, (__u8 *)process->bytes);
+    rank = nm_config.ranks[NM_SOURCE_UNIT];
+  }
+  if (path.container && is_before(NM_SOURCE_CONTAINER, rank)) {
+    __u32 length = NM_PLACE_LENGTH(path.container_place);
+
+    if (length > NM_NAME_BYTES) length = NM_NAME_BYTES;
+    process->kind = NM_KIND_CONTAINER;
+    __builtin_memset(process->bytes, 0, NM_NAME_BYTES);
+    bpf_probe_read_kernel(
+        process->bytes, length,
+        (void *)(path.container + NM_PLACE_OFFSET(path.container_place)));
+  }
+  return 0;
 }
 
 /* After process_executes(): enters the process with its name of this rank, unless its

@@ -167,9 +167,10 @@ nm_process NameProcess(const RunningProcess& process, const Config& config,
   };
   if (may_read_places) {
     const CgroupPlace place = PlaceOf(process.cgroup);
-    const std::string service = ServiceOfUnit(config.units, place.unit);
+    const std::string service =
+        place.is_inside ? "" : ServiceOfUnit(config.units, place.unit);
     if (may_be(service)) take(NM_SOURCE_SERVICE_LIST, NM_KIND_SERVICE, service);
-    take(NM_SOURCE_UNIT, NM_KIND_UNIT, place.unit);
+    take(NM_SOURCE_UNIT, NM_KIND_UNIT, NameOfUnit(place));
     take(NM_SOURCE_CONTAINER, NM_KIND_CONTAINER, place.container);
   }
   nm_process value = {};

@@ -45,7 +45,11 @@ long nm_read_string(void* to, uint32_t size, uint64_t address) {
 #ifndef __always_inline
 #define __always_inline inline
 #endif
-#include "bpf/command_line.bpf.h"
+static __always_inline long nm_read_name(void* to, uint32_t size,
+                                         uint64_t address) {
+  return nm_read_string(to, size, address);
+}
+#include "bpf/cgroup_name.bpf.h"
 
 namespace netmeter {
 namespace internal {
@@ -60,21 +64,6 @@ namespace {
 
 constexpr size_t kMaxCmdline = 80 << 10;  // the kernel part's limit
 constexpr char kService[] = ".service";
-constexpr size_t kContainerDigits = 64, kShortId = 12;
-constexpr int kLevels = 8;
-
-// The short id of a container's cgroup; empty if it is not a container.
-std::string ContainerOf(absl::string_view name) {
-  name = absl::StripSuffix(name, ".scope");
-  if (name.size() < kContainerDigits) return "";
-  const size_t at = name.size() - kContainerDigits;
-  if (at != 0 && name[at - 1] != '-') return "";
-  const absl::string_view id = name.substr(at);
-  const bool is_id = std::all_of(id.begin(), id.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-  });
-  return is_id ? std::string(id.substr(0, kShortId)) : "";
-}
 
 // The first bytes of a file of /proc. Stream iterators do not do: they throw if a process
 // ends between open and read (ESRCH).
@@ -93,10 +82,6 @@ std::string ReadSome(const std::string& path, size_t most) {
 
 std::string BaseName(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
-}
-
-bool IsUnit(absl::string_view name) {
-  return name.size() > strlen(kService) && absl::EndsWith(name, kService);
 }
 
 }  // namespace
@@ -150,19 +135,40 @@ Identity IdentifyProcess(absl::string_view executable,
 
 CgroupPlace PlaceOf(absl::string_view cgroup) {
   CgroupPlace place;
-  std::vector<absl::string_view> names = absl::StrSplit(cgroup, '/');
-  const size_t levels = std::min<size_t>(names.size(), kLevels);
-  for (size_t i = 0; i < levels; ++i) {
-    const absl::string_view name = names[names.size() - 1 - i];
-    const std::string container = ContainerOf(name);
-    if (!container.empty()) {
-      if (place.container.empty()) place.container = container;
-      place.unit.clear();
-    } else if (IsUnit(name) && place.unit.empty()) {
-      place.unit = std::string(name);
+  // Address 0 is no name: the path begins with a '/'.
+  std::string names(cgroup);
+  std::replace(names.begin(), names.end(), '/', '\0');
+  names.push_back('\0');
+  t_memory = names;
+  uint64_t inner = 0;
+  int level = 0;
+  for (size_t end = names.size(); end > 1 && level < NM_PLACE_LEVELS; level++) {
+    const size_t at = names.rfind('\0', end - 2) + 1;
+    const uint32_t found = nm_place_of_name(at, inner);
+    const std::string text =
+        names.substr(at + NM_PLACE_OFFSET(found),
+                     std::min<size_t>(NM_PLACE_LENGTH(found), NM_NAME_BYTES));
+    if (NM_PLACE_KIND(found) == NM_KIND_CONTAINER && place.container.empty()) {
+      place.container = text;
+      place.is_inside = !place.unit.empty();
+    } else if (NM_PLACE_KIND(found) == NM_KIND_UNIT && place.unit.empty()) {
+      place.unit = names.c_str() + at;
     }
+    inner = at;
+    end = at;
   }
+  t_memory = absl::string_view();
   return place;
+}
+
+std::string NameOfUnit(const CgroupPlace& place) {
+  uint8_t text[NM_NAME_BYTES + 1] = {};
+  memcpy(text, place.unit.data(),
+         std::min<size_t>(place.unit.size(), NM_NAME_BYTES));
+  const uint32_t length = nm_length_of_template(text);
+  return absl::StrCat(
+      place.is_inside ? place.container.substr(0, NM_NAME_BYTES - 1) + "/" : "",
+      length > 0 ? place.unit.substr(0, length) + kService : place.unit);
 }
 
 std::string ServiceOfUnit(const std::map<std::string, std::string>& units,

@@ -152,10 +152,11 @@ TEST(IdentifyProcessTest, UnterminatedArgumentsAreNoService) {
 
 std::string Described(const std::string& cgroup) {
   const CgroupPlace place = PlaceOf(cgroup);
-  return place.unit + "|" + place.container;
+  return place.unit.empty() ? "|" + place.container
+                            : NameOfUnit(place) + "|" + place.container;
 }
 
-TEST(CgroupPlaceTest, UnitsAreTheInnermostThatAreInNoContainer) {
+TEST(CgroupPlaceTest, UnitsAreTheInnermost) {
   const std::string id(64, 'a'), other(64, 'b');
   EXPECT_EQ(Described("/"), "|");
   EXPECT_EQ(Described("/init.scope"), "|");
@@ -165,7 +166,17 @@ TEST(CgroupPlaceTest, UnitsAreTheInnermostThatAreInNoContainer) {
   EXPECT_EQ(Described("/system.slice/docker-" + id + ".scope"),
             "|aaaaaaaaaaaa");
   EXPECT_EQ(Described("/docker/" + id + "/system.slice/in.service"),
-            "|aaaaaaaaaaaa");
+            "aaaaaaaaaaaa/in.service|aaaaaaaaaaaa");
+  EXPECT_EQ(Described("/lxc.payload.c1/system.slice/in.service"),
+            "c1/in.service|c1");
+  EXPECT_EQ(Described("/m.slice/systemd-nspawn@c2.service/payload/in.service"),
+            "c2/in.service|c2");
+  EXPECT_EQ(Described("/m.slice/systemd-nspawn@c2.service/supervisor"),
+            "systemd-nspawn@c2.service|");
+  EXPECT_EQ(Described("/machine.slice/machine-c3.scope/payload/init.scope"),
+            "|c3");
+  EXPECT_EQ(Described("/lxc.payload.c1/ssh@1-10.0.0.1:22-[::1]:5.service"),
+            "c1/ssh@.service|c1");
   EXPECT_EQ(Described("/web.service/libpod-payload-" + id),
             "web.service|aaaaaaaaaaaa");
   EXPECT_EQ(Described("/docker/" + other + "/docker/" + id), "|aaaaaaaaaaaa");

@@ -45,15 +45,17 @@ class PlaceTest : public LiveTest {
     World::CleanLab().Configure(LinkSetup());
   }
 
-  // Runs an actor of this name; it executes in `cgroup`, below the meter's.
-  void Act(const std::string& cgroup, const std::string& name, int datagrams) {
+  // Runs an actor of this name; it executes in `cgroup`, below the meter's. `user`
+  // is its real user id.
+  void Act(const std::string& cgroup, const std::string& name, int datagrams,
+           uid_t user = 0, MeteredCgroup* meter = meter_) {
     const std::string path = CopyOfActor(name);
-    const std::string below = MakeCgroup(cgroup);
-    Child child(meter_->cgroup(), World::CleanLab().client,
-                [&](Child::Parent&) {
-                  Move(below);
-                  ExecActor(path, {Udp(datagrams)});
-                });
+    const std::string below = MakeCgroup(cgroup, meter);
+    Child child(meter->cgroup(), World::CleanLab().client, [&](Child::Parent&) {
+      Move(below);
+      Check(setresuid(user, 0, 0), "setresuid");
+      ExecActor(path, {Udp(datagrams)});
+    });
     child.Join();
   }
 
@@ -61,8 +63,9 @@ class PlaceTest : public LiveTest {
     return "udp=10.77.3.2/9000/" + std::to_string(datagrams) + "/100";
   }
 
-  std::string MakeCgroup(const std::string& cgroup) {
-    std::string path = meter_->cgroup()->path();
+  std::string MakeCgroup(const std::string& cgroup,
+                         MeteredCgroup* meter = meter_) {
+    std::string path = meter->cgroup()->path();
     for (size_t at = 0; at != std::string::npos;) {
       const size_t end = cgroup.find('/', at);
       path += "/" + cgroup.substr(at, end - at);
@@ -166,6 +169,76 @@ TEST_F(PlaceTest, ContainersOfOneImageStayApart) {
   for (const char* name : {"nm-short", "nm-no-digit", "nm-no-dash"}) {
     EXPECT_EQ(Payload(Kind::kBinary, name), 100) << name;
   }
+}
+
+// The bug: a process in a unit that is a service of somebody else's was the unit,
+// whatever came before that in names_from: here its container.
+TEST_F(PlaceTest, AUnitThatMayNotBeTheServiceIsOneOfTheOthers) {
+  const std::string container = "nm-kept.service/docker-" + Id('2') + ".scope";
+  Act("nm-kept.service", "nm-kept", 1, 4711);
+  Act("nm-kept.service", "nm-kept-unit", 2, 4712);
+  Act(container, "nm-kept-container", 5, 4712);
+  const bool named = MayReadKernelMemory();
+  ExpectPayload(named ? Kind::kService : Kind::kBinary, "nm-keeper", "nm-kept",
+                100);
+  ExpectPayload(Kind::kUnit, "nm-kept.service", "nm-kept-unit", 200);
+  ExpectPayload(Kind::kContainer, "222222222222", "nm-kept-container", 500);
+}
+
+// The bug: a hundred strangers made a hundred names, although a peer adds none.
+TEST_F(PlaceTest, AConnectionIsNoInstance) {
+  Act("system.slice/nm-ssh@3-10.0.0.1:22-10.0.0.9:4242.service", "nm-ssh", 1);
+  Act("system.slice/"
+      "nm-ssh@12-2001:db8:1:2:3:4:5:6:22-2001:db8:6:5:4:3:2:1:51515"
+      ".service",
+      "nm-ssh", 2);
+  Act("system.slice/nm-ssh@7.service", "nm-ssh7", 4);
+  Act("system.slice/nm-ssh@x-1.service", "nm-sshx", 8);
+  ExpectPayload(Kind::kUnit, "nm-ssh@.service", "nm-ssh", 300);
+  ExpectPayload(Kind::kUnit, "nm-ssh@7.service", "nm-ssh7", 400);
+  ExpectPayload(Kind::kUnit, "nm-ssh@x-1.service", "nm-sshx", 800);
+}
+
+// The bug: the web servers of the host and of all containers were nginx.service.
+TEST_F(PlaceTest, AUnitInAContainerHasTheContainersName) {
+  const struct {
+    const char* cgroup;
+    const char* name;
+  } kCases[] = {
+      {"", "nm-in.service"},
+      {"lxc.payload.c1/", "c1/nm-in.service"},
+      {"machine.slice/systemd-nspawn@c2.service/payload/", "c2/nm-in.service"},
+      {"machine.slice/machine-c3.scope/payload/", "c3/nm-in.service"},
+      {"docker-9999999999999999999999999999999999999999999999999999999999999999"
+       ".scope/",
+       "999999999999/nm-in.service"},
+  };
+  MeteredCgroup meter("units",
+                      "names_from: [registration, unit, container, "
+                      "executable]\nunits: {\"nm-magma@*.service\": \"$1\"}\n");
+  int datagrams = 0;
+  for (const auto& one : kCases) {
+    Act(std::string(one.cgroup) + "system.slice/nm-in.service", "nm-in",
+        ++datagrams, 0, &meter);
+  }
+  Act("machine.slice/systemd-nspawn@c2.service/payload/init.scope", "nm-init",
+      10, 0, &meter);
+  Act("machine.slice/systemd-nspawn@c2.service/supervisor", "nm-init", 20, 0,
+      &meter);
+  Act("lxc.payload.c1/nm-magma@x.service", "nm-x", 30, 0, &meter);
+  if (!MayReadKernelMemory()) return;
+  datagrams = 0;
+  for (const auto& one : kCases) {
+    EXPECT_EQ(meter.TotalOf(Kind::kUnit, one.name).tx_payload,
+              100 * ++datagrams)
+        << one.name;
+  }
+  EXPECT_EQ(meter.TotalOf(Kind::kContainer, "c2").tx_payload, 1000);
+  EXPECT_EQ(meter.TotalOf(Kind::kUnit, "systemd-nspawn@c2.service").tx_payload,
+            2000);
+  // A name of the configuration is for units of the host.
+  EXPECT_EQ(meter.TotalOf(Kind::kUnit, "c1/nm-magma@x.service").tx_payload,
+            3000);
 }
 
 TEST_F(PlaceTest, AnExecInARunningContainerIsTheContainers) {
