@@ -73,7 +73,8 @@ enum nm_source {
   NM_SOURCE_SERVICE_LIST = 1, /* executables, and units of the configuration */
   NM_SOURCE_UNIT = 2,
   NM_SOURCE_CONTAINER = 3,
-  NM_SOURCES = 4,
+  NM_SOURCE_USER = 4,
+  NM_SOURCES = 5,
 };
 
 /* Set between open and load. The verifier then removes unused code. */

@@ -467,6 +467,27 @@ static __noinline int name_by_place(struct task_struct *task,
   return 0;
 }
 
+/* Names a process by its real user id, if that comes before `rank`. Returns the rank of
+ * its name afterwards. */
+static __always_inline __u32 name_by_user(struct nm_process *process,
+                                          __u32 rank) {
+  __u32 user = bpf_get_current_uid_gid();
+  __u64 text[2] = {};
+
+  if (!is_before(NM_SOURCE_USER, rank)) return rank;
+  /* From the last digit to the first, which ends up in the lowest byte. */
+  for (int i = 0; i < 10; i++) {
+    text[1] = text[1] << 8 | text[0] >> 56;
+    text[0] = text[0] << 8 | ('0' + user % 10);
+    user /= 10;
+    if (!user) break;
+  }
+  process->kind = NM_KIND_USER;
+  __builtin_memset(process->bytes, 0, NM_NAME_BYTES);
+  __builtin_memcpy(process->bytes, text, sizeof(text));
+  return nm_config.ranks[NM_SOURCE_USER];
+}
+
 /* After process_executes(): enters the process with its name of this rank, unless its
  * unit or container comes before. Separate from the above to save stack. No other run
  * uses the entry: the process has one thread, and no socket yet that asks for it. */
@@ -475,9 +496,11 @@ static __always_inline void process_executed(struct task_struct *task,
   __u32 tgid = task->tgid;
   struct nm_process *process;
 
-  if (!nm_config.places) return;
+  if (!nm_config.places && !nm_config.ranks[NM_SOURCE_USER]) return;
   process = bpf_map_lookup_elem(&nm_processes, &tgid);
-  if (process) name_by_place(task, process, rank);
+  if (!process) return;
+  rank = name_by_user(process, rank);
+  if (nm_config.places) name_by_place(task, process, rank);
 }
 
 /* --- fork and exit ------------------------------------------------------- */

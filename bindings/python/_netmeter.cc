@@ -438,7 +438,8 @@ void Define(py::module_& m) {
       py::make_tuple(KindName(Kind::kService), KindName(Kind::kBinary),
                      KindName(Kind::kUnattributed), KindName(Kind::kOverflow),
                      KindName(Kind::kPending), KindName(Kind::kUnit),
-                     KindName(Kind::kContainer), KindName(Kind::kRetired));
+                     KindName(Kind::kContainer), KindName(Kind::kRetired),
+                     KindName(Kind::kUser));
   m.attr("TRANSPORTS") = py::make_tuple(
       TransportName(Transport::kOther), TransportName(Transport::kTcp),
       TransportName(Transport::kUdp), TransportName(Transport::kSctp),

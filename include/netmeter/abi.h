@@ -106,6 +106,8 @@ enum nm_kind {
                                were reclaimed. `destination` is their former kind,
                                not a name */
   NM_KIND_UPLINK = 11,   /* for names only: the name of an uplink */
+  NM_KIND_USER =
+      12, /* a process, by the user id that executed it, in decimal */
 };
 
 enum nm_transport {

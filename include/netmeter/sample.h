@@ -54,7 +54,8 @@ enum class Kind {
   kPending = 6,
   kUnit = 8,
   kContainer,
-  kRetired
+  kRetired,
+  kUser = 12
 };
 enum class Transport { kOther = 0, kTcp, kUdp, kSctp, kIcmp };
 enum class Path { kDirect = 0, kProxy };

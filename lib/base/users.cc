@@ -20,6 +20,7 @@
 extern decltype(getgrnam_r) getgrnam_r __attribute__((weak));
 extern decltype(getgrgid_r) getgrgid_r __attribute__((weak));
 extern decltype(getpwnam_r) getpwnam_r __attribute__((weak));
+extern decltype(getpwuid_r) getpwuid_r __attribute__((weak));
 
 namespace netmeter {
 namespace internal {
@@ -130,13 +131,22 @@ absl::StatusOr<gid_t> FindGroup(const std::string& name) {
       absl::StrCat("no group ", name, " (groupadd --system ", name, ")"));
 }
 
-std::optional<uid_t> FindUserInFile(const std::string& path,
-                                    const std::string& name) {
+namespace {
+
+std::optional<User> UserInFile(const std::string& path,
+                               const std::function<bool(const User&)>& wanted) {
   const auto next = [](FILE* file) {
     return UserOf([file](auto... to) { return fgetpwent_r(file, to...); });
   };
+  return FindInFile(path, next, wanted);
+}
+
+}  // namespace
+
+std::optional<uid_t> FindUserInFile(const std::string& path,
+                                    const std::string& name) {
   const std::optional<User> user =
-      FindInFile(path, next, [&](const User& one) { return one.name == name; });
+      UserInFile(path, [&](const User& one) { return one.name == name; });
   if (!user.has_value()) return std::nullopt;
   return user->id;
 }
@@ -147,6 +157,15 @@ std::optional<uid_t> FindUserByName(const std::string& name) {
       UserOf([&](auto... to) { return getpwnam_r(name.c_str(), to...); });
   if (!user.has_value()) return std::nullopt;
   return user->id;
+}
+
+std::string UserName(uid_t id) {
+  const std::optional<User> user =
+      getpwuid_r == nullptr
+          ? UserInFile(kPasswordFile,
+                       [id](const User& one) { return one.id == id; })
+          : UserOf([&](auto... to) { return getpwuid_r(id, to...); });
+  return user.has_value() ? user->name : "";
 }
 
 }  // namespace internal

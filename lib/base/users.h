@@ -48,6 +48,9 @@ std::optional<Group> FindGroupInFile(
 // /etc/passwd instead, as for groups.
 std::optional<uid_t> FindUserByName(const std::string& name);
 
+// The name of a user; empty if this host has no such user.
+std::string UserName(uid_t id);
+
 // The user of this name in a file in the format of passwd(5). Nothing if there is none,
 // or if the file cannot be read. Skips lines that are not an entry.
 std::optional<uid_t> FindUserInFile(const std::string& path,

@@ -75,11 +75,13 @@ namespace {
 
 TEST(UserTest, FindsRoot) {
   EXPECT_EQ(FindUserByName("root"), std::optional<uid_t>(0));
+  EXPECT_EQ(UserName(0), "root");
 }
 
 TEST(UserTest, FindsNoUserThatIsNotThere) {
   EXPECT_FALSE(FindUserByName("no such user").has_value());
   EXPECT_FALSE(FindUserByName("").has_value());
+  EXPECT_EQ(UserName(4294967290), "");
 }
 
 TEST(UserTest, ReadsAFileOfUsers) {

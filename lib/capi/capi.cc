@@ -46,7 +46,8 @@ static_assert(static_cast<int>(Kind::kService) == NETMETER_KIND_SERVICE &&
                   static_cast<int>(Kind::kUnit) == NETMETER_KIND_UNIT &&
                   static_cast<int>(Kind::kContainer) ==
                       NETMETER_KIND_CONTAINER &&
-                  static_cast<int>(Kind::kRetired) == NETMETER_KIND_RETIRED,
+                  static_cast<int>(Kind::kRetired) == NETMETER_KIND_RETIRED &&
+                  static_cast<int>(Kind::kUser) == NETMETER_KIND_USER,
               "netmeter_kind is Kind");
 static_assert(static_cast<int>(Transport::kOther) == NETMETER_TRANSPORT_OTHER &&
                   static_cast<int>(Transport::kTcp) == NETMETER_TRANSPORT_TCP &&

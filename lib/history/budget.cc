@@ -137,6 +137,7 @@ Budget ParseBudget(const YAML::Node& map, int reset_day) {
                                        {"binary", "binary"},
                                        {"unit", "unit"},
                                        {"container", "container"},
+                                       {"user", "user"},
                                        {kForwardedKind, kForwardedKind}});
     } else if (key == "path") {
       budget.path = Word<std::string>(

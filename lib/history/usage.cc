@@ -111,7 +111,7 @@ void GivePendingToOwners(std::vector<UsageRow>* rows) {
     const std::string& kind = (*rows)[i].kind;
     // A process may register as "overflow", which is also the name of a reserved series.
     if (kind != "service" && kind != "binary" && kind != "unit" &&
-        kind != "container") {
+        kind != "container" && kind != "user") {
       continue;
     }
     const auto added = owners.emplace((*rows)[i].name, i);

@@ -173,6 +173,12 @@ nm_process NameProcess(const RunningProcess& process, const Config& config,
     take(NM_SOURCE_UNIT, NM_KIND_UNIT, NameOfUnit(place));
     take(NM_SOURCE_CONTAINER, NM_KIND_CONTAINER, place.container);
   }
+  if (ranks[NM_SOURCE_USER] != 0) {
+    const std::optional<RealIds> ids = RealIdsOf(process.tgid);
+    if (ids.has_value()) {
+      take(NM_SOURCE_USER, NM_KIND_USER, absl::StrCat(ids->uid));
+    }
+  }
   nm_process value = {};
   value.kind = static_cast<nm_u8>(kind);
   memcpy(value.bytes, name.data(), std::min(name.size(), sizeof(value.bytes)));

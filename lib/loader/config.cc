@@ -427,12 +427,12 @@ std::string WhyNoWords(const std::vector<std::string>& words,
 
 // In the order of enum nm_source.
 constexpr const char* kSources[NM_SOURCES] = {"command_line", "service_list",
-                                              "unit", "container"};
+                                              "unit", "container", "user"};
 
 std::string WhyNoSources(const std::vector<std::string>& sources) {
   const std::string reason =
       WhyNoWords(sources, {"registration", "command_line", "service_list",
-                           "unit", "container", "executable"});
+                           "unit", "container", "user", "executable"});
   if (!reason.empty()) return reason;
   // Registration comes first because there the process names itself. The executable comes
   // last because each process has one.
@@ -449,7 +449,7 @@ std::string WhyNoSources(const std::vector<std::string>& sources) {
 
 // In the order of Config::destinations_of.
 constexpr nm_kind kKinds[] = {NM_KIND_SERVICE, NM_KIND_BINARY, NM_KIND_UNIT,
-                              NM_KIND_CONTAINER};
+                              NM_KIND_CONTAINER, NM_KIND_USER};
 
 std::string WhyNoKinds(const std::vector<std::string>& kinds) {
   return WhyNoWords(kinds, Config().destinations_of);
@@ -747,7 +747,7 @@ Key ListKey(const char* name, std::vector<std::string> Config::*field,
       // Short lists stay on one line. A gateway of Magma has dozens of entries: one per
       // line.
       [=](const Config& config, YAML::Emitter* out) {
-        if ((config.*field).size() <= 4) return EmitNames(config.*field, out);
+        if ((config.*field).size() <= 5) return EmitNames(config.*field, out);
         *out << YAML::Block << YAML::BeginSeq;
         for (const std::string& value : config.*field) {
           *out << YAML::DoubleQuoted << value;
@@ -802,6 +802,32 @@ template <typename T>
 std::string NoReason(const T&) {
   return "";
 }
+
+// A list, or a word for one that many hosts want.
+Key NamesFromKey() {
+  Key key = ListKey("names_from", &Config::names_from, NoReason, WhyNoSources,
+                    "or units, containers, all (of both), programs;\n"
+                    "a list may have unit, container and user between");
+  key.parse = [list = key.parse](const YAML::Node& node, Config* config) {
+    if (!node.IsScalar()) return list(node, config);
+    const std::map<std::string, std::vector<std::string>> words = {
+        {"programs", {}},
+        {"units", {"unit"}},
+        {"containers", {"container"}},
+        {"all", {"container", "unit"}}};
+    const auto found = words.find(node.Scalar());
+    if (found == words.end()) {
+      throw ConfigError(node,
+                        absl::StrCat("names_from: '", node.Scalar(),
+                                     "': expected a list, or programs, units, "
+                                     "containers or all"));
+    }
+    config->names_from = Config().names_from;
+    config->names_from.insert(config->names_from.end() - 1,
+                              found->second.begin(), found->second.end());
+  };
+  return key;
+}
 std::string WhyNoKey(const std::string& name) { return WhyNoName(name); }
 
 // The names of a user's group must exist; the default one need not.
@@ -852,8 +878,7 @@ const std::vector<Key>& AllKeys() {
       MapKey("register_by", &Config::register_by,
              "service: uid:USER, group:GROUP or anyone", WhyNoKey,
              WhyNoRegistrants, "service: uid:USER, group:GROUP or anyone"),
-      ListKey("names_from", &Config::names_from, NoReason, WhyNoSources,
-              "also unit and container, in between"),
+      NamesFromKey(),
       {"destinations",
        "the first match counts\n"
        "- {name: cloud, address: 10.0.0.0/8,\n"

@@ -90,7 +90,7 @@ struct Config {
   std::vector<DestinationRule> destinations = {{"dns", {}, {}, 53, 53}};
   // The kinds of series that have destinations.
   std::vector<std::string> destinations_of = {"service", "binary", "unit",
-                                              "container"};
+                                              "container", "user"};
   // Interfaces by uplink; empty: nothing counts by uplink.
   Uplinks uplinks;
   // Whether the tools show sizes in kB by default, and not in KiB.

@@ -202,7 +202,10 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
             "other");
   EXPECT_EQ(Error("\nnames_from: [registration, units, executable]"),
             "netmeter.yml:2: names_from: 'units': expected registration, "
-            "command_line, service_list, unit, container, executable");
+            "command_line, service_list, unit, container, user, executable");
+  EXPECT_EQ(Error("names_from: unit"),
+            "netmeter.yml:1: names_from: 'unit': expected a list, or programs, "
+            "units, containers or all");
   EXPECT_EQ(Error("http_ports: [80, http]"),
             "netmeter.yml:1: http_ports: expected a number from 1 to 65535, "
             "not 'http'");
@@ -220,7 +223,7 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
             "interface, or what it begins with and *");
   EXPECT_EQ(Error("\ndestinations_of: [service, process]"),
             "netmeter.yml:2: destinations_of: 'process': expected service, "
-            "binary, unit, container");
+            "binary, unit, container, user");
   EXPECT_EQ(
       Error("units: {ssh: x}"),
       "netmeter.yml:1: units: 'ssh': expected the name of a unit, such as "
@@ -637,13 +640,14 @@ TEST(ConfigAsYaml, IsReadAsTheSame) {
 
 TEST(ConfigAsYaml, HasManyServicesOneALine) {
   Config config;
-  config.services = {"a", "b", "c", "d", "null"};
+  config.services = {"a", "b", "c", "d", "e", "null"};
   EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged),
             "services:\n"
             "  - \"a\"\n"
             "  - \"b\"\n"
             "  - \"c\"\n"
             "  - \"d\"\n"
+            "  - \"e\"\n"
             "  - \"null\"\n");
 }
 
@@ -678,7 +682,7 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "destinations:\n"
             "  - {name: \"dns\", port: 53}\n"
             "destinations_of: [\"service\", \"binary\", \"unit\", "
-            "\"container\"]\n"
+            "\"container\", \"user\"]\n"
             "uplinks:\n"
             "  {}\n"
             "size_units: binary\n");
@@ -737,7 +741,7 @@ TEST(DestinationKinds, AreBits) {
             1u << NM_KIND_UNIT | 1u << NM_KIND_SERVICE);
   EXPECT_EQ(BitsOfKinds(Config().destinations_of),
             1u << NM_KIND_SERVICE | 1u << NM_KIND_BINARY | 1u << NM_KIND_UNIT |
-                1u << NM_KIND_CONTAINER);
+                1u << NM_KIND_CONTAINER | 1u << NM_KIND_USER);
 }
 
 TEST(RegistrantsTest, UsersAndGroupsAreFoundByNameAndNumber) {
@@ -788,7 +792,7 @@ TEST(NameSourcesTest, OrdersThatCannotBeMeantAreErrors) {
             "names_from: expected registration first and executable last");
   EXPECT_EQ(error({"registration", "units", "executable"}),
             "names_from: 'units': expected registration, command_line, "
-            "service_list, unit, container, executable");
+            "service_list, unit, container, user, executable");
   EXPECT_EQ(error({"registration", "unit", "unit", "executable"}),
             "names_from: 'unit' appears twice");
   EXPECT_EQ(
@@ -796,8 +800,26 @@ TEST(NameSourcesTest, OrdersThatCannotBeMeantAreErrors) {
       "names_from: expected command_line before service_list");
 }
 
+TEST(NameSourcesTest, AWordStandsForAList) {
+  const auto sources = [](const std::string& word) {
+    const auto config = ParseConfig("names_from: " + word, "f", Config());
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config->names_from;
+  };
+  EXPECT_EQ(sources("programs"), Config().names_from);
+  EXPECT_THAT(sources("units"),
+              ElementsAre("registration", "command_line", "service_list",
+                          "unit", "executable"));
+  EXPECT_THAT(sources("containers"),
+              ElementsAre("registration", "command_line", "service_list",
+                          "container", "executable"));
+  EXPECT_THAT(sources("all"),
+              ElementsAre("registration", "command_line", "service_list",
+                          "container", "unit", "executable"));
+}
+
 TEST(NameSourcesTest, RanksAreThePlacesInTheList) {
-  EXPECT_EQ(RanksOf(Config().names_from), (SourceRanks{2, 3, 0, 0}));
+  EXPECT_EQ(RanksOf(Config().names_from), (SourceRanks{2, 3, 0, 0, 0}));
   EXPECT_EQ(RanksOf({"registration", "container", "unit", "executable"}),
             (SourceRanks{0, 0, 3, 2}));
 }

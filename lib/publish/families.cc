@@ -190,7 +190,7 @@ void AddBinaries(const std::vector<Row>& rows, const FamilySet& chosen,
       [](const Row& row, Labels* labels) {
         const Sample& sample = row.sample;
         if ((sample.kind != Kind::kBinary && sample.kind != Kind::kUnit &&
-             sample.kind != Kind::kContainer) ||
+             sample.kind != Kind::kContainer && sample.kind != Kind::kUser) ||
             sample.path != Path::kDirect) {
           return false;
         }

@@ -78,7 +78,8 @@ static_assert(static_cast<int>(Kind::kService) == NM_KIND_SERVICE &&
                   static_cast<int>(Kind::kPending) == NM_KIND_PENDING &&
                   static_cast<int>(Kind::kUnit) == NM_KIND_UNIT &&
                   static_cast<int>(Kind::kContainer) == NM_KIND_CONTAINER &&
-                  static_cast<int>(Kind::kRetired) == NM_KIND_RETIRED,
+                  static_cast<int>(Kind::kRetired) == NM_KIND_RETIRED &&
+                  static_cast<int>(Kind::kUser) == NM_KIND_USER,
               "Kind is nm_kind");
 static_assert(static_cast<int>(Transport::kOther) == NM_TRANSPORT_OTHER &&
                   static_cast<int>(Transport::kTcp) == NM_TRANSPORT_TCP &&
@@ -143,6 +144,7 @@ const char* WordOfKind(nm_u16 kind) {
     case NM_KIND_BINARY:
     case NM_KIND_UNIT:
     case NM_KIND_CONTAINER:
+    case NM_KIND_USER:
       return KindName(static_cast<Kind>(kind));
     default:
       return "";
@@ -338,7 +340,7 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
   if (head.service == NM_NAME_EMPTY || head.kind < NM_KIND_SERVICE ||
       (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING &&
        head.kind != NM_KIND_UNIT && head.kind != NM_KIND_CONTAINER &&
-       head.kind != NM_KIND_RETIRED) ||
+       head.kind != NM_KIND_RETIRED && head.kind != NM_KIND_USER) ||
       head.transport >= NM_TRANSPORT_COUNT ||
       NM_PATH_OF(head.path) >= NM_PATH_COUNT ||
       !DecodeUplink(NM_UPLINK_OF(head.path), &identity->uplink)) {

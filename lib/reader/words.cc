@@ -19,6 +19,8 @@ const char* KindName(Kind kind) {
       return "unit";
     case Kind::kContainer:
       return "container";
+    case Kind::kUser:
+      return "user";
     case Kind::kRetired:
       return "retired";
   }

@@ -19,8 +19,9 @@ namespace internal {
 
 // All kinds, in the order in which help texts list them.
 constexpr Kind kAllKinds[] = {
-    Kind::kService, Kind::kBinary,       Kind::kUnit,     Kind::kContainer,
-    Kind::kPending, Kind::kUnattributed, Kind::kOverflow, Kind::kRetired};
+    Kind::kService,      Kind::kBinary,   Kind::kUnit,
+    Kind::kContainer,    Kind::kUser,     Kind::kPending,
+    Kind::kUnattributed, Kind::kOverflow, Kind::kRetired};
 constexpr Transport kAllTransports[] = {Transport::kTcp, Transport::kUdp,
                                         Transport::kSctp, Transport::kIcmp,
                                         Transport::kOther};

@@ -27,7 +27,9 @@ constexpr char kConfig[] =
     "  nm-exact.service: nm-renamed\n"
     "  nm-dot*.service: nm-shorter\n"
     "  nm-dot.*.service: \"$1\"\n"
-    "  nm-lone.*.service: nm-fixed\n";
+    "  nm-lone.*.service: nm-fixed\n"
+    "  nm-kept.service: nm-keeper\n"
+    "register_by: {nm-keeper: \"uid:4711\"}\n";
 
 std::string Id(char digit) { return std::string(64, digit); }
 
@@ -239,6 +241,18 @@ TEST_F(PlaceTest, AUnitInAContainerHasTheContainersName) {
   // A name of the configuration is for units of the host.
   EXPECT_EQ(meter.TotalOf(Kind::kUnit, "c1/nm-magma@x.service").tx_payload,
             3000);
+}
+
+TEST_F(PlaceTest, AProcessIsItsUserIfNothingBefore) {
+  MeteredCgroup meter("users",
+                      "names_from: [registration, service_list, user, "
+                      "executable]\nservices: [nm-listed]\n");
+  for (const uid_t user : {0u, 7u, 1000u, 4294967294u}) {
+    Act("user.slice", "nm-shell", 1, user, &meter);
+    Act("user.slice", "nm-listed", 1, user, &meter);
+    EXPECT_EQ(meter.TotalOf(Kind::kUser, std::to_string(user)).tx_payload, 100);
+  }
+  EXPECT_EQ(meter.TotalOf(Kind::kService, "nm-listed").tx_payload, 400);
 }
 
 TEST_F(PlaceTest, AnExecInARunningContainerIsTheContainers) {

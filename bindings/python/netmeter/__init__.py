@@ -142,6 +142,8 @@ class Kind(enum.Enum):
     """The counts of idle series that were retired; the name is the kind that they had.
     A series that comes back begins at 0, and Health.retired_series counts the retired
     ones. No other series disappear."""
+    USER = "user"
+    """A process, by the id of the user that executed it, in decimal."""
 
 
 class Transport(enum.Enum):

@@ -14,10 +14,12 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
 #include "lib/base/unique_fd.h"
+#include "lib/base/users.h"
 
 namespace netmeter {
 namespace internal {
@@ -118,9 +120,13 @@ uint64_t Traffic(const Sample& sample) {
   return sum < sample.tx_bytes ? std::numeric_limits<uint64_t>::max() : sum;
 }
 
-// The name of the container; "" if it is unknown or the sample is no container.
-std::string ContainerOf(const Sample& sample,
-                        const ContainerNames& containers) {
+// The readable name of a container, or of a user; empty if there is none.
+std::string ReadableName(const Sample& sample,
+                         const ContainerNames& containers) {
+  uid_t user;
+  if (sample.kind == Kind::kUser && absl::SimpleAtoi(sample.name, &user)) {
+    return UserName(user);
+  }
   if (sample.kind != Kind::kContainer) return "";
   const auto found = containers.find(sample.name);
   return found == containers.end() ? "" : found->second;
@@ -175,10 +181,9 @@ void SortByTraffic(std::vector<Sample>* samples) {
 }
 
 std::string ShownName(const Sample& sample, const ContainerNames& containers) {
-  const std::string container = ContainerOf(sample, containers);
-  if (container.empty()) return ToTerminal(sample.name);
-  return absl::StrCat(ToTerminal(sample.name), " (", ToTerminal(container),
-                      ")");
+  const std::string readable = ReadableName(sample, containers);
+  if (readable.empty()) return ToTerminal(sample.name);
+  return absl::StrCat(ToTerminal(sample.name), " (", ToTerminal(readable), ")");
 }
 
 bool HaveUplinks(const std::vector<Sample>& samples) {
@@ -239,9 +244,11 @@ std::string FormatJson(const std::vector<Sample>& samples,
                      {"rx_payload_bytes", sample.rx_payload_bytes},
                      {"tx_retransmit_bytes", sample.tx_retransmit_bytes},
                      {"tcp", ToJson(sample.tcp)}});
-    const std::string container = ContainerOf(sample, containers);
-    if (!container.empty()) {
-      array.back()["container_name"] = ToUtf8(container);
+    const std::string readable = ReadableName(sample, containers);
+    if (!readable.empty()) {
+      array
+          .back()[sample.kind == Kind::kUser ? "user_name" : "container_name"] =
+          ToUtf8(readable);
     }
   }
   return array.dump(2) + "\n";

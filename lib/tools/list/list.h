@@ -37,9 +37,8 @@ ContainerNames ReadContainerNames(const std::string& state);
 // Most traffic first (bytes sent plus received), then by name.
 void SortByTraffic(std::vector<Sample>* samples);
 
-// The name in a table, safe for a terminal. A container with a name has it after its
-// id:
-// "0123456789ab (web)".
+// The name in a table, safe for a terminal. A container or user with a name has it after
+// its id: "0123456789ab (web)", "1000 (alice)".
 std::string ShownName(const Sample& sample, const ContainerNames& containers);
 
 // Whether a table needs a column for uplinks, and the text in it.
@@ -53,7 +52,7 @@ std::string FormatTable(const std::vector<Sample>& samples, SizeUnits units,
                         const ContainerNames& containers = {});
 
 // One array of objects. Names are valid UTF-8, numbers are exact. A container with a
-// name in `containers` has the field container_name.
+// name in `containers` has the field container_name, and a user with a name user_name.
 std::string FormatJson(const std::vector<Sample>& samples,
                        const ContainerNames& containers = {});
 

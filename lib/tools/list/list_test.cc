@@ -128,6 +128,19 @@ TEST(FormatTable, ContainersHaveTheirNames) {
   EXPECT_FALSE(json[2].contains("container_name"));
 }
 
+TEST(FormatTable, UsersHaveTheirNames) {
+  Sample root = MakeSample("0", 1, 2), unknown = root;
+  root.kind = unknown.kind = Kind::kUser;
+  unknown.name = "4294967290";
+  const std::vector<Sample> samples = {root, unknown};
+  const std::string table = FormatTable(samples, SizeUnits::kBinary, "status");
+  EXPECT_THAT(table, HasSubstr("user  0 (root)    "));
+  EXPECT_THAT(table, HasSubstr("user  4294967290  "));
+  const auto json = nlohmann::json::parse(FormatJson(samples));
+  EXPECT_EQ(json[0]["user_name"], "root");
+  EXPECT_FALSE(json[1].contains("user_name"));
+}
+
 TEST(SortByTraffic, PutsMostTrafficFirstAndThenGoesByName) {
   const uint64_t most = std::numeric_limits<uint64_t>::max();
   std::vector<Sample> samples = {MakeSample("c", 1, 1), MakeSample("b", 2, 0),
