@@ -6,6 +6,9 @@
  *
  *   python3 [flags] -m magma.<service>.main     any service
  *   [python3 [flags]] <dir>/<service>/main.py   services of the configuration
+ *   python3 [flags] -m <module>                 the program <module>
+ *   python3 [flags] <dir>/<name>.py             the program <name>
+ *   /usr/lib/apt/methods/<method>               the program apt
  *   ld-linux-x86-64.so.2 [flags] PROGRAM ...    PROGRAM, as if it were executed
  *
  * A file that includes this one defines first:
@@ -28,7 +31,8 @@
 enum nm_inferred {
   NM_INFER_NOTHING = 0,
   NM_INFER_MODULE = 1, /* magma.<service>.main */
-  NM_INFER_SCRIPT = 2, /* <service>/main.py: only if it is configured */
+  NM_INFER_SCRIPT = 2, /* <service>/main.py: else a program of this name */
+  NM_INFER_PROGRAM = 3,
 };
 
 #ifndef barrier_var /* on the host */
@@ -63,7 +67,9 @@ NM_GLOBAL long nm_string_length(nm_u64 address) {
 
 /* The place of a service's name, as one number, so that the verifier does not follow the
  * choice to the end of the program. It has the address, above 8 bits; NM_FOUND_SCRIPT, if
- * the service has to be configured; and the length of the name. 0: no name. */
+ * the service has to be configured; NM_FOUND_PROGRAM, if it is no service; and the length
+ * of the name. 0: no name. */
+#define NM_FOUND_PROGRAM (1ULL << 63)
 #define NM_FOUND_SCRIPT 0x80
 #define NM_FOUND_LENGTH 0x7f
 
@@ -77,20 +83,29 @@ static __always_inline int nm_read_found(nm_u64 found, nm_u8 *name) {
   nm_u32 length = found & NM_FOUND_LENGTH;
 
   if (!length || length > NM_NAME_BYTES ||
-      nm_read_string(name, length + 1, found >> 8) <= 0)
+      nm_read_string(name, length + 1, (found & ~NM_FOUND_PROGRAM) >> 8) <= 0)
     return NM_INFER_NOTHING;
+  if (found & NM_FOUND_PROGRAM) return NM_INFER_PROGRAM;
   return found & NM_FOUND_SCRIPT ? NM_INFER_SCRIPT : NM_INFER_MODULE;
 }
 
-/* magma.<service>.main */
-NM_GLOBAL nm_u64 nm_find_in_module(nm_u64 address) {
+/* A program whose name is at `address`, up to the longest name. */
+static __always_inline nm_u64 nm_found_program(nm_u64 address, long length) {
+  if (length <= 0) return 0;
+  if (length > NM_NAME_BYTES) length = NM_NAME_BYTES;
+  return nm_found(address, length) | NM_FOUND_PROGRAM;
+}
+
+/* magma.<service>.main, or any other module. */
+NM_GLOBAL nm_u64 nm_find_in_module(nm_u64 address, long all) {
+  nm_u64 module = nm_found_program(address, all);
   nm_u8 text[80] = {};
   nm_u32 length = 0, in_name = 1;
 
-  if (nm_read_string(text, sizeof(text), address) <= 0 || text[0] != 'm' ||
-      text[1] != 'a' || text[2] != 'g' || text[3] != 'm' || text[4] != 'a' ||
-      text[5] != '.')
-    return 0;
+  if (nm_read_string(text, sizeof(text), address) <= 0) return 0;
+  if (text[0] != 'm' || text[1] != 'a' || text[2] != 'g' || text[3] != 'm' ||
+      text[4] != 'a' || text[5] != '.')
+    return module;
   address += 6;
   for (int i = 0; i <= NM_NAME_BYTES; i++) {
     nm_u8 c = text[6 + i];
@@ -99,8 +114,9 @@ NM_GLOBAL nm_u64 nm_find_in_module(nm_u64 address) {
     length += in_name;
   }
   if (nm_read_string(text, 16, address + length) != 6 || text[0] != '.' ||
-      text[1] != 'm' || text[2] != 'a' || text[3] != 'i' || text[4] != 'n')
-    return 0;
+      text[1] != 'm' || text[2] != 'a' || text[3] != 'i' || text[4] != 'n' ||
+      !length || length > NM_NAME_BYTES)
+    return module;
   return nm_found(address, length);
 }
 
@@ -140,6 +156,19 @@ NM_GLOBAL nm_u64 nm_find_base_name(nm_u64 path, long length) {
   }
   length = end - start;
   return nm_found(start, length > NM_NAME_BYTES ? NM_NAME_BYTES : length);
+}
+
+/* <dir>/<name>.py, or any other script. */
+NM_GLOBAL nm_u64 nm_find_script(nm_u64 path, long length) {
+  nm_u64 found = nm_find_base_name(path, length);
+  nm_u64 start = found >> 8;
+  nm_u8 end[4] = {};
+
+  length -= start - path;
+  if (length > 3 && nm_read_string(end, 4, start + length - 3) == 4 &&
+      end[0] == '.' && end[1] == 'p' && end[2] == 'y')
+    length -= 3;
+  return found ? nm_found_program(start, length) : 0;
 }
 
 /* <dir>/<service>/main.py */
@@ -209,13 +238,17 @@ NM_GLOBAL nm_u64 nm_find_in_python(nm_u64 arguments, nm_u64 end) {
     if (at >= end) break;
     length = nm_string_length(at);
     if (length < 0) break;
-    if (kind == NM_ARGUMENT_BEFORE_MODULE) return nm_find_in_module(at);
+    if (kind == NM_ARGUMENT_BEFORE_MODULE) return nm_find_in_module(at, length);
     if (kind == NM_ARGUMENT_OPTION_WITH_VALUE) {
       kind = NM_ARGUMENT_OPTION; /* this was the value */
     } else {
       kind = nm_kind_of_argument(at);
       if (kind == NM_ARGUMENT_LAST) break;
-      if (kind == NM_ARGUMENT_SCRIPT) return nm_find_in_script(at, length);
+      if (kind == NM_ARGUMENT_SCRIPT) {
+        nm_u64 found = nm_find_in_script(at, length);
+
+        return found ? found : nm_find_script(at, length);
+      }
       if ((kind & 0xff) == NM_ARGUMENT_MODULE) {
         at += kind >> 8;
         kind = NM_ARGUMENT_BEFORE_MODULE;
@@ -225,6 +258,18 @@ NM_GLOBAL nm_u64 nm_find_in_python(nm_u64 arguments, nm_u64 end) {
     at += length + 1;
   }
   return 0;
+}
+
+/* The program apt, if a path is that of one of its methods, which fetch for it. */
+NM_GLOBAL nm_u64 nm_find_apt(nm_u64 path) {
+  const char methods[] = "/usr/lib/apt/methods/";
+  nm_u8 text[sizeof(methods)] = {};
+  nm_u8 differs = 0;
+
+  if (nm_read_string(text, sizeof(text), path) <= 0) return 0;
+  for (nm_u32 i = 0; i + 1 < sizeof(methods); i++)
+    differs |= text[i] ^ (nm_u8)methods[i];
+  return differs ? 0 : nm_found_program(path + 9, 3);
 }
 
 /* Whether a name is that of a dynamic loader: ld.so, ld-linux-x86-64.so.2 or

@@ -278,6 +278,8 @@ static __noinline int process_executes(struct task_struct *task,
     found = nm_find_in_python(arguments, mm->arg_end);
   else if (is_main_py(process.bytes) && length >= 0)
     found = nm_find_in_script(path, length);
+  else
+    found = nm_find_apt(path);
   how = nm_read_found(found, inferred);
 
   classify(&process);
@@ -286,8 +288,13 @@ static __noinline int process_executes(struct task_struct *task,
     /* #!/usr/bin/env: the second of two, which keeps the script's name. */
     process.kind = before->kind;
     __builtin_memcpy(process.bytes, before->bytes, NM_NAME_BYTES);
+    if (how == NM_INFER_PROGRAM) how = NM_INFER_NOTHING;
   } else if (mm && !is_env(process.bytes) && nm_is_path_of_env(mm->arg_start)) {
     process.flags = NM_PROCESS_BY_ENV; /* the first */
+  }
+  if (how == NM_INFER_PROGRAM && process.kind == NM_KIND_BINARY) {
+    __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
+    classify(&process);
   }
   if (process.kind == NM_KIND_SERVICE)
     rank = nm_config.ranks[NM_SOURCE_SERVICE_LIST];
@@ -301,6 +308,8 @@ static __noinline int process_executes(struct task_struct *task,
       rank = nm_config.ranks[NM_SOURCE_COMMAND_LINE];
       process.kind = NM_KIND_SERVICE;
       __builtin_memcpy(process.bytes, *service, NM_NAME_BYTES);
+    } else if (is_python(process.bytes)) {
+      __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
     }
   }
   if (bpf_map_update_elem(&nm_processes, &tgid, &process, BPF_ANY)) {

@@ -110,11 +110,14 @@ Identity IdentifyProcess(absl::string_view executable,
     identity.service = true;
     identity.name = known->second;
   }
+  const bool is_executable = !identity.service;
   int how = NM_INFER_NOTHING;
   // For "main.py" the executed file is a script, which its interpreter has as an
   // argument.
   if (absl::StartsWith(executed, "python") || executed == "main.py") {
     how = nm_read_found(nm_find_in_python(0, arguments.size()), name);
+  } else {
+    how = nm_read_found(nm_find_apt(0), name);
   }
   t_memory = absl::string_view();
   const std::string inferred(
@@ -128,7 +131,13 @@ Identity IdentifyProcess(absl::string_view executable,
     if (known != scripts.end()) {
       identity.service = identity.by_command_line = true;
       identity.name = known->second;
+    } else if (is_executable && absl::StartsWith(executed, "python")) {
+      identity.name = inferred;
     }
+  } else if (how == NM_INFER_PROGRAM && is_executable) {
+    known = executables.find(inferred);
+    identity.service = known != executables.end();
+    identity.name = identity.service ? known->second : inferred;
   }
   return identity;
 }
@@ -303,6 +312,8 @@ std::vector<RunningProcess> RunningProcesses() {
     if (absl::StartsWith(name, "python") || absl::StartsWith(name, "ld") ||
         name == "main.py") {
       processes.back().arguments = std::move(arguments);
+    } else if (absl::StartsWith(path, "/usr/lib/apt/methods/")) {
+      processes.back().arguments = path + '\0';
     }
   }
   return processes;

@@ -82,28 +82,49 @@ TEST(IdentifyProcessTest, OtherCommandLinesAreNot) {
   EXPECT_EQ(Identify("foo", {"foo", "-m", "magma.state.main"}), "binary:foo");
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{
-           {"python3", "-m", "subscriberdb.main"},
-           {"python3", "-m", "magma.state"},
-           {"python3", "-m", "magma..main"},
-           {"python3", "-m", "magma.state.mainly"},
-           {"python3", "-m", "magma.a.b.main"},
-           {"python3", "-m", "magma." + std::string(65, 'a') + ".main"},
            {"python3", "-m"},
            {"python3", "-c", "-m", "magma.state.main"},
            {"python3", "-", "-m", "magma.state.main"},
-           {"python3", "x.py", "-m", "magma.state.main"},
-           {"python3", "-W", "-m", "magma.state.main"},
-           {"python3", "/opt/unknown/main.py"},
-           {"python3", "/main.py"},
-           {"python3", "main.py"},
-           {"python3", "/opt/subscriberdb/main.pyc"},
-           {"python3", "/opt/xsubscriberdb/main.py"},
-           {"python3", "/opt/" + std::string(5000, 'a') + "/main.py"},
            {"python3"},
            {""},
            {}}) {
     EXPECT_EQ(Identify("python3", arguments), "binary:python3");
   }
+}
+
+// The bug: each of them was called python3.
+TEST(IdentifyProcessTest, ModulesAndScriptsArePrograms) {
+  const std::string many(65, 'a');
+  const std::vector<std::pair<std::vector<std::string>, std::string>> names = {
+      {{"-m", "http.server"}, "http.server"},
+      {{"-m", "subscriberdb.main"}, "subscriberdb.main"},
+      {{"-m", "magma.state"}, "magma.state"},
+      {{"-m", "magma..main"}, "magma..main"},
+      {{"-m", "magma.state.mainly"}, "magma.state.mainly"},
+      {{"-mmagma.a.b.main"}, "magma.a.b.main"},
+      {{"-m", "magma." + many + ".main"}, "magma." + many.substr(7)},
+      {{"-u", "/usr/lib/x/y.py", "-m", "magma.state.main"}, "y"},
+      {{"y.py"}, "y"},
+      {{"/usr/bin/y"}, "y"},
+      {{".py"}, ".py"},
+      {{"/x/" + many + ".py"}, many.substr(1)},
+      {{"-W", "-m", "magma.state.main"}, "magma.state.main"},
+      {{"/opt/unknown/main.py"}, "unknown"},
+      {{"/main.py"}, "main"},
+      {{"/opt/" + std::string(5000, 'a') + "/main.py"}, "main"},
+      {{"main.py"}, "main"},
+      {{"/opt/subscriberdb/main.pyc"}, "main.pyc"},
+      {{"/opt/xsubscriberdb/main.py"}, "xsubscriberdb"}};
+  for (const auto& name : names) {
+    std::vector<std::string> arguments = {"python3"};
+    arguments.insert(arguments.end(), name.first.begin(), name.first.end());
+    EXPECT_EQ(Identify("python3", arguments), "binary:" + name.second);
+  }
+  EXPECT_EQ(Identify("python3", {"python3", "/usr/bin/mme.py"}), "service:mme");
+  EXPECT_EQ(Identify("main.py", {"python3", "/opt/x/main.py"}),
+            "binary:main.py");
+  EXPECT_EQ(Identify("https", {"/usr/lib/apt/methods/https"}), "binary:apt");
+  EXPECT_EQ(Identify("https", {"/usr/bin/https"}), "binary:https");
 }
 
 TEST(IdentifyProcessTest, ScriptsOfConfiguredServicesAreServices) {

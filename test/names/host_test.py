@@ -176,11 +176,11 @@ class HostTest(unittest.TestCase):
             {
                 ("binary", name, destination, transport, "direct")
                 for name, destination, transport in (
-                    ("http", "deb.example.org", "tcp"),
-                    ("http", "dns", "udp"),
-                    ("python3", "pypi.example.org", "tcp"),
-                    ("python3", "files.example.org", "tcp"),
-                    ("python3", "dns", "udp"),
+                    ("apt", "deb.example.org", "tcp"),
+                    ("apt", "dns", "udp"),
+                    ("pip", "pypi.example.org", "tcp"),
+                    ("pip", "files.example.org", "tcp"),
+                    ("pip", "dns", "udp"),
                     ("curl", "www.example.org", "tcp"),
                     ("curl", "mirror.example.org", "tcp"),
                     ("curl", "dns", "udp"),
@@ -191,7 +191,7 @@ class HostTest(unittest.TestCase):
     def test_without_destinations_no_row_does(self):
         found = self.rows({"destinations_of": []})
         self.assertEqual({key[2] for key in found}, {""})
-        self.assertEqual({key[1] for key in found}, {"http", "python3", "curl"})
+        self.assertEqual({key[1] for key in found}, {"apt", "pip", "curl"})
 
 
 if __name__ == "__main__":

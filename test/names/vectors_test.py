@@ -121,9 +121,9 @@ class VectorsTest(unittest.TestCase):
     def test_01_python_modules(self):
         for module, kind, name in (
             ("magma.subscriberdb.main", SERVICE, "subscriberdb"),
-            ("subscriberdb.main", BINARY, "python3"),  # not Magma's
+            ("subscriberdb.main", BINARY, "subscriberdb.main"),  # not Magma's
             ("magma.%s.main" % ("x" * 64), SERVICE, "x" * 64),
-            ("magma.%s.main" % ("x" * 65), BINARY, "python3"),
+            ("magma.%s.main" % ("x" * 65), BINARY, "magma." + "x" * 58),
         ):
             self.check_python(["python3", "-m", module], kind, name)
 
@@ -224,10 +224,12 @@ class VectorsTest(unittest.TestCase):
             self.check_python([script], BINARY, "a-long-name-of-a-script.py")
         # Not a script, and no second process of one.
         script = self.script("bin/unknown/main.py", lab.PYTHON)
-        self.check_python(["/usr/bin/env", "python3", script], BINARY, "python3")
+        self.check_python(["/usr/bin/env", "python3", script], BINARY, "unknown")
         self.check_python(["/usr/bin/env", script], BINARY, "main.py")
         self.check_python(["python3", "-u", "bin/subscriberdb/main.py"], SERVICE, "subscriberdb")
-        self.check_python(["python3", "bin/subscriberdb/../unknown/main.py"], BINARY, "python3")
+        self.check_python(["python3", "bin/subscriberdb/../unknown/main.py"], BINARY, "unknown")
+        # It was python3, as each other script.
+        self.check_python(["python3", self.script("bin/job.py", lab.PYTHON), "x"], BINARY, "job")
 
     def test_24_not_a_module(self):
         code = "import magma.subscriberdb.main"
