@@ -101,7 +101,13 @@ check "the exporter has it" retry sh -c "$(declare -f metrics); metrics | grep -
 check "there is no history yet" [ ! -e /var/lib/netmeter/history.db ]
 check "timers wait to be switched on" sh -c '! systemctl is-active netmeter-record.timer netmeter-record-last.service netmeter-retire.timer'
 check "the timer of the history" systemctl enable --now netmeter-record.timer
+echo 'uplinks: {sky: [uplink]}' >> /etc/netmeter.yml
+check "a load with an uplink" systemctl reload netmeter
+check "a service uses the uplink" /embed
 check "a record" systemctl start netmeter-record.service
+check "it has what the interface counted" sh -c 'netmeter usage --path interface --by uplink --csv | grep -q "^sky,[1-9]"'
+check "the last record" sh -c 'systemctl stop netmeter-record-last && ! systemctl is-failed netmeter-record-last && systemctl start netmeter-record-last'
+say "$(systemd-analyze security --no-pager netmeter-record.service | tail -n 1)"
 check "a user in the group reads the history" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter usage | grep -q my-service"
 check "a user outside of it does not read it" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter usage'
 check "a retirement" systemctl start netmeter-retire.service
