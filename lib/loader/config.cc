@@ -41,7 +41,6 @@ constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr size_t kMaxExecutables = 1024;  // services and aliases together
 constexpr size_t kMaxUnits = 1024;        // max_entries of nm_units
 constexpr size_t kMaxRegistrants = 1024;  // max_entries of nm_registrants
-constexpr size_t kMostShown = 60;         // bytes of both values in a message
 constexpr char kSource[] = "# from ";
 constexpr char kService[] = ".service";
 
@@ -65,6 +64,10 @@ std::string OneLine(std::string text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return text;
+}
+
+bool HasControlCharacters(const std::string& text) {
+  return OneLine(text) != text;
 }
 
 // Quoting replaces a NUL, which would end the message.
@@ -93,22 +96,17 @@ std::string WhyNoExecutable(const std::string& name) {
     return absl::StrCat(
         Quote(name), ": expected the name of an executable, without its path");
   }
-  // A pattern or a blank would never match, and the user would not notice.
+  // A pattern would never match, and the user would not notice.
   if (name.find_first_of("*?[") != std::string::npos) {
     return absl::StrCat(
         Quote(name),
         ": expected the name of an executable, not a pattern (an executable "
         "that is not listed counts under its own name)");
   }
-  if (OneLine(name) != name) {
-    return absl::StrCat(Quote(OneLine(name)),
-                        ": expected a name without control characters");
-  }
-  if (name == "." || name == ".." || absl::ascii_isspace(name.front()) ||
-      absl::ascii_isspace(name.back())) {
-    return absl::StrCat(Quote(name), ": no executable has this name");
-  }
-  return "";
+  return HasControlCharacters(name)
+             ? absl::StrCat(Quote(name),
+                            ": expected a name without control characters")
+             : "";
 }
 
 std::string WhyNoSuffix(const std::string& suffix) {
@@ -224,37 +222,12 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
                            ": expected a prefix length up to ", longest));
   }
   const uint32_t masked = base + length;
-  bool host_bits = false;
   for (uint32_t word = 0; word < 4; word++) {
     const uint32_t bits = masked >= 32 * (word + 1)
                               ? 32
                               : (masked > 32 * word ? masked - 32 * word : 0);
     rule->mask[word] = bits == 0 ? 0 : htonl(~uint32_t{0} << (32 - bits));
     rule->address[word] = v6.s6_addr32[word] & rule->mask[word];
-    host_bits |= rule->address[word] != v6.s6_addr32[word];
-  }
-  if (host_bits) {  // either one host or the whole network was meant
-    char network[INET6_ADDRSTRLEN] = "";
-    inet_ntop(base == 0 ? AF_INET6 : AF_INET,
-              base == 0 ? &rule->address[0] : &rule->address[3], network,
-              sizeof(network));
-    throw ConfigError(
-        node,
-        absl::StrCat("address: ", Quote(text), ": expected ", network, "/",
-                     length, ", or ", parts.first, " for this host alone"));
-  }
-  // The kernel part sees IPv4 packets with such addresses.
-  const in6_addr mapped = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}}};
-  bool has_ipv4 = masked < 96;
-  for (uint32_t word = 0; word < 4; word++) {
-    has_ipv4 &=
-        (mapped.s6_addr32[word] & rule->mask[word]) == rule->address[word];
-  }
-  if (length == 0 || has_ipv4) {
-    throw ConfigError(
-        node, absl::StrCat("address: ", Quote(text),
-                           ": matches all IPv4 addresses, as ::ffff:0:0/96: "
-                           "expected a longer prefix, or no address"));
   }
 }
 
@@ -392,21 +365,6 @@ Uplinks ParseUplinks(const YAML::Node& node) {
   return uplinks;
 }
 
-// Whether `earlier` matches everything that `later` matches. This includes rules that
-// yield to names, since the first match ends the search.
-bool Covers(const DestinationRule& earlier, const DestinationRule& later) {
-  for (int word = 0; word < 4; ++word) {
-    const uint32_t mask = earlier.mask[word];
-    if ((later.mask[word] & mask) != mask ||
-        (later.address[word] & mask) != earlier.address[word]) {
-      return false;
-    }
-  }
-  return earlier.port_first <= later.port_first &&
-         earlier.port_last >= later.port_last &&
-         (earlier.protocol == 0 || earlier.protocol == later.protocol);
-}
-
 // --- Checks of a whole value ---
 
 // Reports unknown words, as "'x': expected a, b", and duplicates.
@@ -525,14 +483,8 @@ std::optional<uint32_t> FindId(const Registrant& parsed) {
     const std::optional<Group> group = FindGroupByName(parsed.name);
     if (group.has_value()) return group->id;
   }
-  // configuration.md allows digits only, and one way to write each number.
-  const std::string& name = parsed.name;
   uint32_t id = 0;
-  if (!std::all_of(name.begin(), name.end(), absl::ascii_isdigit) ||
-      (name.size() > 1 && name[0] == '0') || !absl::SimpleAtoi(name, &id) ||
-      id == UINT32_MAX) {
-    return std::nullopt;
-  }
+  if (!Decimal(parsed.name, &id) || id == UINT32_MAX) return std::nullopt;
   return id;
 }
 
@@ -553,12 +505,6 @@ std::string WhyNotUtf8(const std::string& text) {
   return ToUtf8(text) == text ? "" : "expected UTF-8";
 }
 
-bool HasControlCharacters(const std::string& text) {
-  return std::any_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-  });
-}
-
 std::string WhyNoPath(const std::string& path) {
   return path.empty() || path[0] != '/'
              ? absl::StrCat("expected an absolute path, not '", path, "'")
@@ -570,6 +516,7 @@ std::string WhyNoPath(const std::string& path) {
 std::string WhyNoPinDir(const std::string& path) {
   const std::string reason = WhyNoPath(path);
   if (!reason.empty()) return reason;
+  if (path == "/sys/fs/bpf") return "expected a directory of its own";
   // <pin_dir>.sock is a unix(7) path, which is limited to 108 bytes.
   if (path.size() > 96) {
     return absl::StrCat("expected at most 96 bytes, not ", path.size());
@@ -961,30 +908,12 @@ std::string ValueAsText(const Config& config, const Key& key) {
   return out.c_str();
 }
 
-// Removes the quotes, for people.
-std::string ToShow(const std::string& value) {
-  const std::string text = absl::StrReplaceAll(value, {{"\"", ""}});
-  return text.empty() || text == "[]" || text == "{}" ? "none"
-                                                      : ToTerminal(text);
-}
-
-bool IsShort(const std::string& before, const std::string& after) {
-  return before.size() + after.size() <= kMostShown &&
-         !absl::StrContains(before, '\n') && !absl::StrContains(after, '\n');
-}
-
 }  // namespace
 
 absl::StatusOr<Config> ParseConfig(
     absl::string_view yaml, absl::string_view file_name, const Config& defaults,
     const std::function<absl::Status(const Config&)>& check) {
   Config config = defaults;
-  // yaml-cpp would take this for UTF-16, and half a character for an empty file.
-  if (absl::StartsWith(yaml, "\xff\xfe") ||
-      absl::StartsWith(yaml, "\xfe\xff")) {
-    return absl::InvalidArgumentError(
-        OneLine(absl::StrCat(file_name, ":1: this is UTF-16: expected UTF-8")));
-  }
   try {
     const YAML::Node root = YAML::Load(std::string(yaml));
     const int second = LineOfSecondDocument(std::string(yaml));
@@ -1027,32 +956,30 @@ absl::StatusOr<Config> ParseConfig(
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
-  // Opening a special file may have side effects. A file that cannot be read at once
-  // (/proc/kmsg is a regular file, too) is no configuration.
+  // A file that cannot be read at once is no configuration (/proc/kmsg is a regular
+  // file, too).
+  const UniqueFd fd(
+      open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat about;
-  if (stat(path.c_str(), &about) != 0) {
+  if (!fd.ok() || fstat(fd.get(), &about) != 0) {
     return ErrnoStatus(errno, absl::StrCat("read ", path));
   }
-  if (S_ISREG(about.st_mode)) {
-    UniqueFd fd(
-        open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-    if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("read ", path));
-    std::string text;
-    char buffer[8192];
-    while (text.size() <= kMaxConfigBytes) {
-      const ssize_t count = read(fd.get(), buffer, sizeof(buffer));
-      if (count == 0) return text;
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
-      text.append(buffer, static_cast<size_t>(count));
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": larger than 1 MiB"));
+  if (!S_ISREG(about.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        S_ISDIR(about.st_mode) ? ": is a directory" : ": is no regular file",
+        ", expected a YAML file"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      path,
-      S_ISDIR(about.st_mode) ? ": is a directory" : ": is no regular file",
-      ", expected a YAML file"));
+  std::string text;
+  char buffer[8192];
+  while (text.size() <= kMaxConfigBytes) {
+    const ssize_t count = read(fd.get(), buffer, sizeof(buffer));
+    if (count == 0) return text;
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
+    text.append(buffer, static_cast<size_t>(count));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 1 MiB"));
 }
 
 absl::Status CheckConfig(const Config& config) {
@@ -1082,44 +1009,6 @@ std::string WhyNotValue(const std::string& key, const std::string& text) {
   return "";
 }
 
-std::vector<std::string> WhatHasNoEffect(const Config& config) {
-  std::vector<std::string> notes;
-  const SourceRanks ranks = RanksOf(config.names_from);
-  if (ranks[NM_SOURCE_SERVICE_LIST] == 0 &&
-      ranks[NM_SOURCE_COMMAND_LINE] == 0) {
-    constexpr char kWhy[] =
-        " has no effect: names_from has neither service_list nor command_line";
-    if (!config.services.empty()) {
-      notes.push_back(absl::StrCat("services", kWhy));
-    }
-    if (!config.aliases.empty()) notes.push_back(absl::StrCat("aliases", kWhy));
-  }
-  const std::pair<const char*, const std::vector<uint16_t>*> lists[] = {
-      {"proxy_ports", &config.proxy_ports},
-      {"sni_ports", &config.sni_ports},
-      {"http_ports", &config.http_ports}};
-  for (const auto& list : lists) {
-    std::set<uint16_t> seen;
-    for (const uint16_t port : *list.second) {
-      if (seen.insert(port).second) continue;
-      notes.push_back(absl::StrCat(list.first, ": ", port, " appears twice"));
-    }
-  }
-  const auto& rules = config.destinations;
-  for (auto rule = rules.begin(); rule != rules.end(); ++rule) {
-    const auto before = std::find_if(
-        rules.begin(), rule,
-        [&](const DestinationRule& other) { return Covers(other, *rule); });
-    if (before == rule) continue;
-    notes.push_back(
-        absl::StrCat("destinations: rule ", rule - rules.begin() + 1, " (",
-                     ToTerminal(rule->name), ") has no effect: rule ",
-                     before - rules.begin() + 1, " (", ToTerminal(before->name),
-                     ") comes first and matches everything that it matches"));
-  }
-  return notes;
-}
-
 std::string ConfigHelp() {
   constexpr size_t kColumn = 28;
   const Config defaults;
@@ -1144,16 +1033,6 @@ std::string ConfigHelp() {
     }
   }
   return help;
-}
-
-// Uses the keys of the file, so that messages name what the user wrote.
-SettingList SettingsOf(const Config& config) {
-  SettingList settings;
-  for (const Key& key : AllKeys()) {
-    if (!IsSetting(key)) continue;
-    settings.emplace_back(key.name, ValueAsText(config, key));
-  }
-  return settings;
 }
 
 std::string ConfigAsYaml(const Config& config, Keys keys) {
@@ -1192,28 +1071,14 @@ std::vector<std::string> SourcesOf(absl::string_view yaml) {
 
 std::string SourceOfKeys(absl::string_view file, const Config& before,
                          const Config& after) {
-  const SettingList old = SettingsOf(before), now = SettingsOf(after);
   std::vector<std::string> keys;
-  for (size_t i = 0; i < now.size(); ++i) {
-    if (now[i] != old[i]) keys.push_back(now[i].first);
+  for (const Key& key : AllKeys()) {
+    if (IsSetting(key) && ValueAsText(before, key) != ValueAsText(after, key)) {
+      keys.push_back(key.name);
+    }
   }
   return keys.empty() ? ""
                       : absl::StrCat(file, ": ", absl::StrJoin(keys, ", "));
-}
-
-std::string DescribeChanges(const SettingList& before,
-                            const SettingList& after) {
-  const std::map<std::string, std::string> old(before.begin(), before.end());
-  std::vector<std::string> changes;
-  for (const auto& [key, value] : after) {
-    const auto was = old.find(key);
-    if (was == old.end() || was->second == value) continue;
-    changes.push_back(
-        IsShort(was->second, value)
-            ? absl::StrCat(key, " ", ToShow(was->second), " to ", ToShow(value))
-            : key);
-  }
-  return absl::StrJoin(changes, ", ");
 }
 
 uint64_t HashOf(absl::string_view bytes) {

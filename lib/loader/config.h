@@ -16,7 +16,6 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -118,19 +117,10 @@ absl::Status CheckConfig(const Config& config);
 // Why a text is not a valid value of this key, which takes one value; "" if it is valid.
 std::string WhyNotValue(const std::string& key, const std::string& text);
 
-// Settings that are allowed but have no effect, one line each, such as a setting that
-// another one switches off. This is no error: a generated file may also list services
-// that are named by their units, and a meter must not lose its configuration for that.
-std::vector<std::string> WhatHasNoEffect(const Config& config);
-
 // Each key with its default, for --help.
 std::string ConfigHelp();
 
 // --- As text ---
-
-// Key and value of all settings except pin_dir and cgroup.
-using SettingList = std::vector<std::pair<std::string, std::string>>;
-SettingList SettingsOf(const Config& config);
 
 // Writes the configuration as a file that ParseConfig() reads back to the same values. It
 // has all keys, or only those that differ from Config(), so that the next version of the
@@ -146,11 +136,6 @@ std::vector<std::string> SourcesOf(absl::string_view yaml);
 // differs.
 std::string SourceOfKeys(absl::string_view file, const Config& before,
                          const Config& after);
-
-// "max_series 4096 to 8192, services": the differences, with short values. Settings that
-// `before` lacks are left out, because an older loader wrote it.
-std::string DescribeChanges(const SettingList& before,
-                            const SettingList& after);
 
 // 64-bit FNV-1a, for nm_info.build_id and config_id. It tells versions apart, but gives
 // no protection against deliberate collisions.

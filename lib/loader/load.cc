@@ -56,8 +56,8 @@ namespace {
 struct Plan {
   bool restart = false;  // unload first
   LoadedMeter meter;
-  Config config;             // with the final sizes
-  SettingList old_settings;  // before this load; empty if not known
+  Config config;                     // with the final sizes
+  std::optional<Config> old_config;  // before this load, if it is known
   Cgroup cgroup;
   TableSizes sizes;
   std::optional<gid_t> readers;  // the group that may read; none: root only
@@ -85,7 +85,7 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
     if (loaded.ok() && !kept.empty()) {
       config = *loaded;
       config.sources = SourcesOf(kept);
-      plan->old_settings = SettingsOf(config);
+      plan->old_config = config;
     } else if (!replaces) {
       // A load from the defaults would drop settings that only the old configuration has,
       // such as register_by, and would count for the whole host.
@@ -111,14 +111,7 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
            ConfigAsYaml(config, Keys::kAll), '\n', absl::SkipEmpty())) {
     Trace("configuration: ", line);
   }
-  NETMETER_RETURN_IF_ERROR(CheckConfig(config));
-  for (const std::string& note : WhatHasNoEffect(config)) {
-    plan->notes.push_back(note);
-  }
-  // The next load starts from this text, so it must be able to parse it.
-  return ParseConfig(ConfigAsYaml(config, Keys::kChanged), "the configuration",
-                     Config())
-      .status();
+  return CheckConfig(config);
 }
 
 // Opens the cgroup that the configuration names. If it names none, a meter keeps its
@@ -275,9 +268,6 @@ absl::Status LookAtHost(Plan* plan) {
   absl::StatusOr<std::string> types = FindKernelTypes(config.btf);
   if (!types.ok()) return types.status();
   plan->types_file = *std::move(types);
-  if (!config.btf.empty() && plan->types_file.empty()) {
-    plan->notes.push_back("btf has no effect: the kernel has its own types");
-  }
   absl::StatusOr<Registrants> registrants = FindRegistrants(config.register_by);
   if (!registrants.ok()) return registrants.status();
   plan->registrants = *std::move(registrants);
@@ -290,9 +280,11 @@ absl::Status DecideConfigId(Plan* plan) {
   const absl::StatusOr<std::string> uplinks =
       PlaceOfUplinks(plan->config.uplinks);
   if (!uplinks.ok()) return uplinks.status();
+  Config settings = plan->config;
+  settings.sources.clear();
   plan->config_id = HashOf(absl::StrCat(
-      absl::StrJoin(SettingsOf(plan->config), "|", absl::PairFormatter("=")),
-      "|", plan->features.bits(), "|", plan->readers.value_or(0), "|",
+      ConfigAsYaml(settings, Keys::kChanged), "|", plan->features.bits(), "|",
+      plan->readers.value_or(0), "|",
       // Several mounts may name one cgroup, and the mount in the path may go away.
       plan->cgroup.id, "|", plan->cgroup.path, "|",
       // When the kernel shows its own types later, a load can turn on more features.
@@ -441,10 +433,6 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
       {!plan->config.uplinks.empty(), meter.has(NM_FEATURE_FORWARDED),
        plan->types_file},
       object, &plan->features));
-  if (attaches_all) return absl::OkStatus();
-  for (const std::string& pin : links->attached_anew()) {
-    plan->notes.push_back(absl::StrCat(pin, " was missing: attached again"));
-  }
   return absl::OkStatus();
 }
 
@@ -558,13 +546,6 @@ nm_info MakeInfo(const Plan& plan) {
 }
 
 // --- Visible steps -----------------------------------------------------------
-
-void NoteChanges(Plan* plan) {
-  const std::string changes =
-      DescribeChanges(plan->old_settings, SettingsOf(plan->config));
-  if (changes.empty()) return;
-  plan->notes.push_back(absl::StrCat("the configuration changed: ", changes));
-}
 
 LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
   LoadResult result;
@@ -715,7 +696,10 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   if (!status.ok()) return WithState(status, prepared->stands);
   if (upgrade) {
     NETMETER_RETURN_IF_ERROR(Upgrade(directory, plan, prepared));
-    NoteChanges(plan);
+    const std::string changed =
+        SourceOfKeys("the configuration changed",
+                     plan->old_config.value_or(plan->config), plan->config);
+    if (!changed.empty()) plan->notes.push_back(changed);
     return MakeResult(LoadResult::Action::kUpgraded, *plan);
   }
   const absl::Status installed = Install(directory, *plan, prepared);

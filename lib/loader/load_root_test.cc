@@ -10,25 +10,19 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "bpf/internal.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -129,22 +123,6 @@ TEST_F(LoaderRootTest, SocketsThatWereOpenBeforeAreAdopted) {
   for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
 }
 
-TEST_F(LoaderRootTest, StepsSayHowMuchTheVerifierWalked) {
-  std::vector<std::string> steps;
-  TraceObserver() = [&](const std::string& step) { steps.push_back(step); };
-  MustLoad();
-  TraceObserver() = nullptr;
-  EXPECT_THAT(steps, ::testing::Contains("opened the BPF object"));
-  size_t programs = 0;
-  for (const std::string& step : steps) {
-    if (step.compare(0, 15, "loaded program ") != 0) continue;
-    programs++;
-    EXPECT_THAT(step, HasSubstr(" instructions verified"));
-  }
-  // All that are linked, and nm_command.
-  EXPECT_EQ(programs, LinkPins().size() + 1);
-}
-
 TEST_F(LoaderRootTest, ASecondLoadChangesNothing) {
   MustLoad();
   uint32_t program = 0, again = 0;
@@ -184,8 +162,6 @@ TEST_F(LoaderRootTest, ALinkThatWasDetachedIsSeenAndAttachedAgain) {
   const absl::StatusOr<LoadResult> result = Load(config_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->action, Action::kUpgraded);
-  EXPECT_THAT(result->notes,
-              Contains("link_egress was missing: attached again"));
   SendFromCgroup(9);
   EXPECT_EQ(PayloadSent(), 9u);
 }
@@ -383,10 +359,8 @@ TEST_F(LoaderRootTest, ASignalWaitsUntilTheLoadIsDone) {
   }
 }
 
-// Both found nothing, and both made the directories and mounted.
+// Both found nothing, and both made the directory and mounted.
 TEST_F(LoaderRootTest, TwoLoadsAtOnceMakeOneMeter) {
-  const std::string top = config_.pin_dir;
-  config_.pin_dir = top + "/nested/pins";
   std::vector<pid_t> children;
   for (int i = 0; i < 2; i++) {
     children.push_back(fork());
@@ -407,22 +381,6 @@ TEST_F(LoaderRootTest, TwoLoadsAtOnceMakeOneMeter) {
                            10 + static_cast<int>(Action::kUnchanged)));
   SendFromCgroup(8);
   EXPECT_EQ(PayloadSent(), 8u);
-  // unload left the directories above the pins.
-  bool was_loaded;
-  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  EXPECT_NE(access(top.c_str(), F_OK), 0);
-  // Those that load did not make, or that others use, stay.
-  ASSERT_EQ(mkdir(top.c_str(), 0755), 0);
-  MustLoad();
-  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  EXPECT_NE(access((top + "/nested").c_str(), F_OK), 0);
-  EXPECT_EQ(access(top.c_str(), F_OK), 0);
-  MustLoad();
-  std::ofstream(top + "/nested/precious") << "x";
-  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  EXPECT_EQ(unlink((top + "/nested/precious").c_str()), 0);
-  EXPECT_EQ(rmdir((top + "/nested").c_str()), 0);
-  EXPECT_EQ(rmdir(top.c_str()), 0);
 }
 
 // With a removed cgroup its programs go, and the meter counted nothing. status
@@ -469,8 +427,7 @@ TEST_F(LoaderRootTest, AnUpgradeSaysWhatItChanges) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->notes.size(), 1u);
   EXPECT_EQ(result->notes[0],
-            "the configuration changed: max_series 4096 to 5000, services "
-            "[mme] to none, destinations");
+            "the configuration changed: max_series, services, destinations");
   result = Load(config_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->notes.empty());

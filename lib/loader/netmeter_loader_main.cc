@@ -20,10 +20,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/cgroup.h"
 #include "lib/base/flags.h"
@@ -69,6 +67,7 @@ constexpr char kEpilog[] =
   netmeter-loader load                     the whole host, with that file if it
                                            exists
   netmeter-loader load --config FILE       with names, ports and destinations
+  netmeter-loader load --max-series 8192   keeps all other settings
   netmeter-loader status --json            for programs
   netmeter-loader unload                   removes programs and counters
   netmeter-loader load --help              options and configuration of load
@@ -89,21 +88,14 @@ hour needs no other timer.
 Configuration (YAML, all keys optional, defaults shown):
 )";
 
-constexpr char kLoadExamples[] =
+constexpr char kLoadExitStatus[] =
     R"(
-Examples:
-  netmeter-loader load                      also after a change of the file
-  netmeter-loader load --config other.yml
-  netmeter-loader load --max-series 8192    keeps all other settings
-  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test
-                                           a second, independent meter
-
 Exit status: 0 loaded, upgraded, or nothing to do; 1 failed, one line on stderr
 says why, and the present state; 2 wrong usage.)";
 
 constexpr char kCheckEpilog[] =
-    R"(Prints the keys that the file sets, and notes on settings that have no effect on
-this host now, such as a missing interface. Needs no root.
+    R"(Prints the keys that the file sets, and notes on uplinks that count nothing on this
+host now, such as one without an interface. Needs no root.
 
 Exit status: 0 no errors; 1 one line on stderr has the error and its line; 2 wrong
 usage.)";
@@ -179,19 +171,7 @@ std::function<std::string(const std::string&)> ValueOf(const char* key) {
 struct FileConfig {
   Config config;
   std::string file;  // that was read; "": none
-  std::vector<std::string> notes;
 };
-
-// Comments alone, as the file of the package has them.
-bool HasNoKeys(absl::string_view yaml) {
-  for (absl::string_view line : absl::StrSplit(yaml, '\n')) {
-    line = absl::StripAsciiWhitespace(line);
-    if (!line.empty() && line[0] != '#' && line != "---" && line != "...") {
-      return false;
-    }
-  }
-  return true;
-}
 
 // The group, the users and the cgroup that a configuration names exist. NotFound, with
 // the key, if one does not.
@@ -223,9 +203,6 @@ absl::StatusOr<FileConfig> ReadConfig(const std::string& path) {
   all.config = *std::move(read);
   if (!source.empty()) all.config.sources.push_back(source);
   all.file = path;
-  if (HasNoKeys(*text)) {
-    all.notes.push_back(absl::StrCat(path, " has no keys: all defaults"));
-  }
   return all;
 }
 
@@ -274,8 +251,7 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
   if (!file.file.empty()) {
     absl::StrAppend(&text, ", from ", ToTerminal(file.file));
   }
-  absl::StrAppend(&text, "\n", NotesAsText(file.notes),
-                  NotesAsText(result->notes),
+  absl::StrAppend(&text, "\n", NotesAsText(result->notes),
                   NotesAsText(NotesOnUplinks(changed)));
   return Report(text, "the meter is loaded");
 }
@@ -287,8 +263,7 @@ int RunCheck(const std::string& path) {
   std::string keys = SourceOfKeys("", Config(), config);
   if (keys.empty()) keys = ": only defaults";
   return Print(absl::StrCat("netmeter-loader: ", ToTerminal(path),
-                            ": no errors", keys, "\n", NotesAsText(file->notes),
-                            NotesAsText(WhatHasNoEffect(config)),
+                            ": no errors", keys, "\n",
                             NotesAsText(NotesOnUplinks(config))));
 }
 
@@ -436,7 +411,7 @@ Flags* AddLoad(Flags* flags, Options* options) {
   AddQuietAndVerbose(
       load, "Print each step, with its time, and libbpf's messages on stderr",
       options);
-  load->SetFooter(absl::StrCat(kLoadEpilog, ConfigHelp(), kLoadExamples));
+  load->SetFooter(absl::StrCat(kLoadEpilog, ConfigHelp(), kLoadExitStatus));
   return load;
 }
 

@@ -100,14 +100,6 @@ class DefaultConfigTest(unittest.TestCase):
         self.assertIn(self.result("already loaded, nothing to do"), self.load())
         self.assertIn("mme", self.loaded())
 
-    def test_a_file_without_keys_is_a_note(self):
-        self.load()
-        with open(FILE, "w") as file:
-            file.write("# services: [mme]\n")
-        text = self.load()
-        self.assertIn(", from %s\nnetmeter-loader: note: %s has no keys: all defaults\n" % (FILE, FILE), text)
-        self.assertNotIn("mme", self.loaded())
-
     def test_check_takes_the_same_file(self):
         self.assertEqual(lab.run(lab.LOADER, "check").decode(), "netmeter-loader: %s: no errors: group, services\n" % FILE)
 
