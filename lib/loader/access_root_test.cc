@@ -138,9 +138,9 @@ TEST_F(LoaderRootTest, WithoutCapSysAdminItSaysWhatIsMissing) {
              {Load(config_).status(), Unload(config_.pin_dir, &was_loaded)}) {
           EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
           EXPECT_THAT(std::string(status.message()),
-                      MatchesRegex("open the program of .*/link_[a-z]*: "
-                                   "Operation not permitted \\(needs "
-                                   "CAP_SYS_ADMIN\\)(; nothing was changed)?"));
+                      MatchesRegex("open a BPF map by its id: Operation not "
+                                   "permitted \\(needs CAP_SYS_ADMIN\\)"
+                                   "(; nothing was changed)?"));
         }
         EXPECT_FALSE(was_loaded);
         // All that this one opens has a pin.

@@ -213,7 +213,7 @@ LeftOut NameRunningProcesses(const Config& config,
       bpf_map_delete_elem(fd, &process.tgid);
     }
   }
-  Trace("named ", running.size(), " running processes in ", Describe(fd));
+  Trace("named ", running.size(), " running processes in ", Traced{fd});
   return left_out;
 }
 
@@ -240,7 +240,7 @@ LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
     });
   });
   Trace("gave ", adopted, " open sockets to their processes in ",
-        Describe(owners));
+        Traced{owners});
   return left_out;
 }
 

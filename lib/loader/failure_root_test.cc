@@ -18,11 +18,8 @@
 #include <algorithm>
 #include <climits>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/privileges.h"
@@ -342,11 +339,8 @@ TEST_F(LoaderRootTest, TheHintAboutAnotherAbiNamesThePinDirectory) {
                 ": counters start again); nothing was changed");
 }
 
-// The links had mode 0 below `umask 0777`, and nobody but root came to a pin directory
-// whose parents a load had made below `umask 077`.
+// The links had mode 0 below `umask 0777`.
 TEST_F(LoaderRootTest, TheMaskOfTheShellChangesNoModes) {
-  const std::string parent = config_.pin_dir;
-  config_.pin_dir += "/meter";
   for (const char* mask : {"0777", "077", "0"}) {
     SCOPED_TRACE(mask);
     const ShellResult loaded = RunShell(absl::StrCat(
@@ -360,12 +354,9 @@ TEST_F(LoaderRootTest, TheMaskOfTheShellChangesNoModes) {
       ASSERT_EQ(stat(Pin(link).c_str(), &about), 0);
       EXPECT_EQ(about.st_mode & 0777, 0600u) << link;
     }
-    ASSERT_EQ(stat(parent.c_str(), &about), 0);
-    EXPECT_EQ(about.st_mode & 0777, 0755u);
     bool was_loaded = false;
     ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
   }
-  EXPECT_NE(access(parent.c_str(), F_OK), 0);
 }
 
 // access(2) found no memory, once or for ever, and a pin of work in progress was taken
@@ -422,28 +413,6 @@ TEST_F(LoaderRootTest, AnUpgradeThatFailsSaysThatTheMeterGoesOnAsBefore) {
     EXPECT_EQ(MustLoad(), Action::kUnchanged);
     EXPECT_EQ(PayloadSent(), 100u);
   }
-}
-
-// Pins that could not be opened or looked at for a moment were called another program's,
-// with the advice to choose another directory: next to the meter that was loaded there.
-TEST_F(LoaderRootTest, WhatCannotBeLookedAtIsNotCalledForeign) {
-  config_.max_series = 100;
-  MustLoad();
-  config_.max_series = 101;
-  const auto load = [&] { return Load(config_).status(); };
-  for (const auto& [name, error, text] :
-       {std::make_tuple("bpf(7)", ENOMEM, "open "),      // BPF_OBJ_GET
-        std::make_tuple("bpf(15)", ENOMEM, "open ")}) {  // ... GET_INFO_BY_FD
-    SCOPED_TRACE(name);
-    const Interrupted failed = RunInterrupted({-1, error, name}, load);
-    EXPECT_FALSE(failed.ok);
-    EXPECT_THAT(failed.message, HasSubstr(text + config_.pin_dir));
-    EXPECT_THAT(failed.message, HasSubstr("Cannot allocate memory"));
-    EXPECT_THAT(failed.message, Not(HasSubstr("not ours")));
-    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
-  }
-  EXPECT_EQ(MustLoad(), Action::kUpgraded);
-  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
 }  // namespace

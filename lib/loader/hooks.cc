@@ -3,11 +3,9 @@
 
 #include <bpf/bpf.h>
 #include <limits.h>
-#include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -34,6 +32,15 @@ const char* NameOf(uint64_t bit) {
     if (feature.bit == bit) return feature.name;
   }
   return "unknown";
+}
+
+// *fd stays empty if there is no such pin. All other errors are returned: a pin that
+// wrongly counts as existing would never be created.
+absl::Status OpenPin(const PinDir& pins, const char* pin, UniqueFd* fd) {
+  const std::string path = pins.PathOf(pin);
+  *fd = UniqueFd(bpf_obj_get(path.c_str()));
+  if (fd->ok() || errno == ENOENT) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("open ", path));
 }
 
 }  // namespace
@@ -112,17 +119,15 @@ absl::Status Links::Attach(LinkStage stage, uint64_t had,
 }
 
 absl::Status Links::AttachOne(const LinkPin& pin) {
-  const std::string path = pins_.PathOf(pin.pin);
-  UniqueFd pinned(bpf_obj_get(path.c_str()));
-  if (!pinned.ok() && errno != ENOENT) {
-    return ErrnoStatus(errno, absl::StrCat("open ", path));
-  }
+  UniqueFd pinned;
+  NETMETER_RETURN_IF_ERROR(OpenPin(pins_, pin.pin, &pinned));
   if (pinned.ok()) {
     // A link that cannot be inspected may still count. A second link beside it would
     // count each packet twice.
     const KernelObject link = IdentifyObject(pinned.get());
     if (link.kind != KernelObject::kLink) {
-      return absl::UnavailableError(absl::StrCat("look at ", path));
+      return absl::UnavailableError(
+          absl::StrCat("look at ", pins_.PathOf(pin.pin)));
     }
     if (!pin.tracing() && link.cgroup_id == cgroup_.id) {
       in_place_[pin.pin] = std::move(pinned);
@@ -148,8 +153,7 @@ absl::Status Links::AttachOne(const LinkPin& pin) {
               "CAP_NET_ADMIN is missing");
   }
   made_[pin.pin] = link;
-  if (!pin.tracing() || !pinned.ok()) anew_.push_back(pin.pin);
-  Trace("attached ", Describe(bpf_link__fd(link)));
+  Trace("attached ", Traced{bpf_link__fd(link)});
   return absl::OkStatus();
 }
 
@@ -177,7 +181,7 @@ absl::Status Links::PutOne(const LinkPin& pin) {
                          absl::StrCat("replace ", bpf_program__name(program)));
     }
     Trace("replaced the program at ", path, ": ",
-          Describe(in_place->second.get()));
+          Traced{in_place->second.get()});
     return absl::OkStatus();
   }
   const int fd = bpf_link__fd(made_.at(pin.pin));
@@ -213,30 +217,9 @@ struct LinkCreate {  // union bpf_attr of BPF_LINK_CREATE
   uint32_t netfilter_flags;
 };
 
-bool KernelHasHook() {
-  const bpf_insn code[] = {
-      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
-      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
-  };
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
-  options.expected_attach_type = kNetfilterAttach;
-  return UniqueFd(bpf_prog_load(kNetfilterProgram, "nm_probe", "GPL", code,
-                                sizeof(code) / sizeof(code[0]), &options))
-      .ok();
-}
-
 absl::Status Use(bpf_map* map, int fd) {
   return ErrnoStatus(bpf_map__reuse_fd(map, fd),
                      absl::StrCat("use ", bpf_map__name(map)));
-}
-
-// *fd stays empty if there is no such pin. All other errors are returned: a pin that
-// wrongly counts as existing would never be created.
-absl::Status OpenPin(const PinDir& pins, const char* pin, UniqueFd* fd) {
-  const std::string path = pins.PathOf(pin);
-  *fd = UniqueFd(bpf_obj_get(path.c_str()));
-  if (fd->ok() || errno == ENOENT) return absl::OkStatus();
-  return ErrnoStatus(errno, absl::StrCat("open ", path));
 }
 
 absl::Status UsePinned(const PinDir& pins, bpf_map* map, const char* pin) {
@@ -268,12 +251,10 @@ absl::Status CreateLink(const char* pin, uint32_t family, int program,
 
 Forwarding::~Forwarding() { forward_bpf__destroy(skeleton_); }
 
-absl::Status Forwarding::Load(const ForwardingPlan& plan,
+absl::Status Forwarding::Load(const std::string& types_file,
                               const MeterObject& meter) {
   LIBBPF_OPTS(bpf_object_open_opts, options);
-  if (!plan.types_file.empty()) {
-    options.btf_custom_path = plan.types_file.c_str();
-  }
+  if (!types_file.empty()) options.btf_custom_path = types_file.c_str();
   skeleton_ = forward_bpf__open_opts(&options);
   if (skeleton_ == nullptr) return ErrnoStatus(errno, "open the BPF object");
   const auto& maps = skeleton_->maps;
@@ -305,30 +286,29 @@ absl::Status Forwarding::AttachHooks() {
         skeleton_->obj, ObjectNameOf(pin).c_str());
     NETMETER_RETURN_IF_ERROR(
         CreateLink(pin, kFamilies[i], bpf_program__fd(program), &links_[i]));
-    Trace("attached ", Describe(links_[i].get()));
+    Trace("attached ", Traced{links_[i].get()});
   }
   return absl::OkStatus();
 }
 
-absl::Status Forwarding::Attach(const ForwardingPlan& plan,
+absl::Status Forwarding::Attach(bool had, const std::string& types_file,
                                 const MeterObject& meter,
                                 FeatureSet* features) {
-  if (!plan.wanted) return absl::OkStatus();
   features->TurnOn(NM_FEATURE_FORWARDED);
-  absl::Status status = Load(plan, meter);
+  absl::Status status = Load(types_file, meter);
   std::string lack;
   if (!status.ok() && !MayReadKernelMemory()) {
     lack = "lockdown=confidentiality";
   } else if (!status.ok() && !IsTransient(status)) {
     // A netfilter program reads a packet by types that only the kernel's own BTF has.
-    if (!plan.types_file.empty()) {
+    if (!types_file.empty()) {
       lack = "the kernel has no BTF of its own";
-    } else if (!KernelHasHook()) {
+    } else if (!MayLoad(kNetfilterProgram, {}, kNetfilterAttach)) {
       lack = "the kernel has no programs of netfilter (Linux 6.4 has)";
     }
   }
   if (status.ok()) status = AttachHooks();
-  if (status.ok() || (plan.had && IsTransient(status))) return status;
+  if (status.ok() || (had && IsTransient(status))) return status;
   forward_bpf__destroy(skeleton_);
   skeleton_ = nullptr;
   for (UniqueFd& link : links_) link = UniqueFd();
@@ -357,7 +337,6 @@ absl::Status Forwarding::Put() const {
       {kForwardedByPin, bpf_map__fd(skeleton_->maps.nm_forwarded_by)},
       {kForwardersPin, forwarders}};
   for (const auto& map : maps) {
-    if (pins_.Has(map.first)) continue;
     NETMETER_RETURN_IF_ERROR(pins_.Pin(map.second, map.first));
   }
   const int program = bpf_program__fd(skeleton_->progs.nm_forward);
@@ -366,7 +345,7 @@ absl::Status Forwarding::Put() const {
                   "fill forwarders"));
   Trace("replaced the program that counts what is forwarded");
   for (size_t i = 0; i < links_.size(); i++) {
-    if (!links_[i].ok() || pins_.Has(kForwardLinks[i])) continue;
+    if (!links_[i].ok()) continue;
     NETMETER_RETURN_IF_ERROR(pins_.Pin(links_[i].get(), kForwardLinks[i]));
   }
   return absl::OkStatus();

@@ -105,9 +105,6 @@ class Links {
   // The number of links that have their new program.
   size_t count_put() const { return put_.size(); }
 
-  // The pins that had no link, or a dead one.
-  const std::vector<std::string>& attached_anew() const { return anew_; }
-
  private:
   absl::Status AttachOne(const LinkPin& pin);
   absl::Status PutOne(const LinkPin& pin);
@@ -117,7 +114,6 @@ class Links {
   const MeterObject& object_;
   std::map<std::string, bpf_link*> made_;     // by pin
   std::map<std::string, UniqueFd> in_place_;  // pinned, to be updated
-  std::vector<std::string> anew_;
   std::set<std::string> put_;
 };
 
@@ -134,15 +130,7 @@ class Links {
 //
 // A pinned netfilter link keeps its network namespace alive until unload.
 
-struct ForwardingPlan {
-  bool wanted = false;  // the configuration has uplinks
-  bool had =
-      false;  // the meter had them, so a lack of memory must not end them
-  std::string types_file;  // as in ObjectOptions
-};
-
-// As Links: everything that can fail comes first, and only this process holds
-// it.
+// As Links: everything that can fail comes first, and only this process holds it.
 class Forwarding {
  public:
   // `pins` must outlive this.
@@ -152,15 +140,16 @@ class Forwarding {
   Forwarding& operator=(const Forwarding&) = delete;
 
   // Loads the programs, and attaches the missing links. If the kernel lacks the hook, the
-  // feature is turned off.
-  absl::Status Attach(const ForwardingPlan& plan, const MeterObject& meter,
-                      FeatureSet* features);
+  // feature is turned off. `had`: the meter has them, so a lack of memory must not end
+  // them. `types_file` is that of ObjectOptions.
+  absl::Status Attach(bool had, const std::string& types_file,
+                      const MeterObject& meter, FeatureSet* features);
 
   // Pins the new objects, so that each packet runs the new program; or stops counting.
   absl::Status Put() const;
 
  private:
-  absl::Status Load(const ForwardingPlan& plan, const MeterObject& meter);
+  absl::Status Load(const std::string& types_file, const MeterObject& meter);
   absl::Status AttachHooks();
 
   const PinDir& pins_;

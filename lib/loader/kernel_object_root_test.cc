@@ -5,7 +5,6 @@
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>

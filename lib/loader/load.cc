@@ -21,7 +21,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "bpf/internal.h"
 #include "lib/base/cgroup.h"
 #include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
@@ -297,9 +296,8 @@ absl::Status DecideConfigId(Plan* plan) {
 absl::Status MakePlan(const LockedDirectory& directory,
                       const ConfigChange& change, bool replaces, Plan* plan) {
   const PinDir& pins = directory.pins();
-  NETMETER_RETURN_IF_ERROR(CheckContents(pins.path()));
-  absl::StatusOr<LoadedMeter> meter =
-      FindMeter(pins, directory.state(), plan->restart);
+  NETMETER_RETURN_IF_ERROR(CheckPinDirectory(pins.path()).status());
+  absl::StatusOr<LoadedMeter> meter = FindMeter(pins, plan->restart);
   if (!meter.ok()) return meter.status();
   plan->meter = *std::move(meter);
   NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
@@ -429,11 +427,10 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
   }
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kPacket, had, &plan->features));
-  NETMETER_RETURN_IF_ERROR(prepared->forwarding->Attach(
-      {!plan->config.uplinks.empty(), meter.has(NM_FEATURE_FORWARDED),
-       plan->types_file},
-      object, &plan->features));
-  return absl::OkStatus();
+  if (plan->config.uplinks.empty()) return absl::OkStatus();
+  return prepared->forwarding->Attach(meter.has(NM_FEATURE_FORWARDED),
+                                      plan->types_file, object,
+                                      &plan->features);
 }
 
 // Loads with the tracing programs, or without them. They need permissions that some
@@ -557,11 +554,9 @@ LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
   return result;
 }
 
-// Sets owner and mode of all map pins, and of the directory if it is ours.
+// Sets owner and mode of all map pins, and of the directory.
 // PermissionDenied: needs CAP_CHOWN.
-absl::Status SetModes(const LockedDirectory& directory,
-                      const std::optional<gid_t>& readers) {
-  const PinDir& pins = directory.pins();
+absl::Status SetModes(const PinDir& pins, const std::optional<gid_t>& readers) {
   const auto set = [&](const std::string& path, bool shared, mode_t mode) {
     const gid_t gid = shared ? readers.value_or(0) : 0;
     if (chown(path.c_str(), 0, gid) != 0) {
@@ -584,8 +579,6 @@ absl::Status SetModes(const LockedDirectory& directory,
     if (map.reader == kInfo && !pins.Has(map.pin)) continue;
     NETMETER_RETURN_IF_ERROR(set(pins.PathOf(map.pin), map.shared(), 0660));
   }
-  // The directory belongs to the owner of that BPF file system.
-  if (!directory.is_own()) return absl::OkStatus();
   NETMETER_RETURN_IF_ERROR(set(pins.path(), true, 0750));
   Trace("set the modes below ", pins.path(), ": ",
         readers.has_value() ? absl::StrCat("group ", *readers, " may read")
@@ -594,19 +587,17 @@ absl::Status SetModes(const LockedDirectory& directory,
 }
 
 // After this `info` says that the meter is complete.
-absl::Status Finish(const LockedDirectory& directory, const Plan& plan,
+absl::Status Finish(const PinDir& pins, const Plan& plan,
                     const MeterObject& object) {
-  const PinDir& pins = directory.pins();
+  NETMETER_RETURN_IF_ERROR(pins.Replace(object.command_fd(), kCommandPin));
   NETMETER_RETURN_IF_ERROR(object.WriteInfo(MakeInfo(plan)));
-  Trace("wrote ", Describe(object.MapFd("info")));
-  if (!pins.Has("info")) {
-    NETMETER_RETURN_IF_ERROR(pins.Pin(object.MapFd("info"), "info"));
-  }
-  NETMETER_RETURN_IF_ERROR(SetModes(directory, plan.readers));
+  Trace("wrote ", Traced{object.MapFd("info")});
+  NETMETER_RETURN_IF_ERROR(pins.Pin(object.MapFd("info"), "info"));
+  NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.readers));
   // All programs know the new ids by now, and readers see the new maps.
   NETMETER_RETURN_IF_ERROR(object.PushFreeIds());
   Trace("handed out new ids");
-  return RemoveUnusedExtents(pins, object);
+  return absl::OkStatus();
 }
 
 absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
@@ -617,7 +608,7 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
   absl::Status status = PinNewMaps(pins, object);
   // Readers that may open the old extents must be able to open the new ones before `info`
   // lists them.
-  if (status.ok()) status = SetModes(*directory, plan->readers);
+  if (status.ok()) status = SetModes(pins, plan->readers);
   if (status.ok()) {
     status = directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path);
   }
@@ -630,7 +621,7 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
     directory->KeepConfig(before.config, before.cgroup).IgnoreError();
     return WithState(status, kNothingWasChanged);
   }
-  Trace("began: ", Describe(object.MapFd("info")));
+  Trace("began: ", Traced{object.MapFd("info")});
   if (!plan->meter.moved) NameProcesses(object, plan);
   // From the last renewed map, `interfaces`, until End() an interface that changes its
   // uplink counts for both. So the programs that count packets come first.
@@ -643,7 +634,7 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
     NETMETER_RETURN_IF_ERROR(prepared->uplinks.End());
     NETMETER_RETURN_IF_ERROR(links->Put(LinkStage::kProcess, plan->features));
     NETMETER_RETURN_IF_ERROR(links->Put(LinkStage::kSocket, plan->features));
-    return Finish(*directory, *plan, object);
+    return Finish(pins, *plan, object);
   });
   if (status.ok()) return status;
   return WithState(
@@ -652,7 +643,7 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
                   " programs are new, and counting continues: run load again"));
 }
 
-// Links come first: a link tells the next loader that the other pins are ours.
+// Links come first: if this load is killed, they tell `status` of a damaged meter.
 absl::Status Install(LockedDirectory* directory, const Plan& plan,
                      Prepared* prepared) {
   const PinDir& pins = directory->pins();
@@ -665,9 +656,9 @@ absl::Status Install(LockedDirectory* directory, const Plan& plan,
       NETMETER_RETURN_IF_ERROR(prepared->links->Put(stage, plan.features));
     }
     NETMETER_RETURN_IF_ERROR(PinNewMaps(pins, *prepared->object));
-    NETMETER_RETURN_IF_ERROR(SetModes(*directory, plan.readers));
+    NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.readers));
     NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
-    return Finish(*directory, plan, *prepared->object);
+    return Finish(pins, plan, *prepared->object);
   });
 }
 
@@ -680,7 +671,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   if (!planned.ok()) return WithState(planned, kNothingWasChanged);
   const bool upgrade = plan->meter.found;
   if (IsUpToDate(pins, *plan)) {
-    NETMETER_RETURN_IF_ERROR(SetModes(*directory, plan->readers));
+    NETMETER_RETURN_IF_ERROR(SetModes(pins, plan->readers));
     NETMETER_RETURN_IF_ERROR(
         directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path));
     return MakeResult(LoadResult::Action::kUnchanged, *plan);

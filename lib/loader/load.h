@@ -13,7 +13,7 @@
 // still counts, and the next load repeats the steps and completes it. A first load that
 // fails is removed again.
 //
-// - Only one loader works on a pin directory at a time (locked_directory.h).
+// - Only one loader works on a pin directory at a time (pin_dir.h).
 // - While programs are being replaced, `info` has no build_id. So the next load always
 //   has work to do, even if its configuration is the same.
 // - A first load pins `info` last. Pins without `info` are leftovers, which the next load

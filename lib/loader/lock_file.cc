@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -24,22 +23,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// The largest lock file. WriteState() refuses more than ReadState() can read.
-constexpr size_t kMostStateBytes = 4 << 20;
-
 // The file that WriteState() renames over the lock file.
 std::string NextLockFile(const std::string& file) { return file + ".new"; }
-
-// Whether a signal is pending that this process blocks (SignalsBlocked) and
-// that asks it to end.
-bool SignalIsPending() {
-  sigset_t pending;
-  if (sigpending(&pending) != 0) return false;
-  return sigismember(&pending, SIGINT) == 1 ||
-         sigismember(&pending, SIGTERM) == 1 ||
-         sigismember(&pending, SIGHUP) == 1 ||
-         sigismember(&pending, SIGQUIT) == 1;
-}
 
 // Whether `fd` is still the file at `file`. The previous holder of the lock may
 // have removed or replaced the file.
@@ -81,8 +66,10 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int how,
     if (errno != EWOULDBLOCK && errno != EINTR) {
       return ErrnoStatus(errno, absl::StrCat("lock ", file));
     }
-    // The signal is blocked so that the load can finish, but nothing has begun yet.
-    if (SignalIsPending()) {
+    // Signals are blocked so that a load can finish (SignalsBlocked), but nothing has
+    // begun yet.
+    sigset_t pending;
+    if (sigpending(&pending) == 0 && sigisemptyset(&pending) == 0) {
       return absl::CancelledError(absl::StrCat(
           "lock ", file,
           ": interrupted by a signal while another netmeter-loader held it"));
@@ -104,13 +91,12 @@ std::string LockFile(const std::string& path) {
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
-// The file has lines "made PATH", "mounted DEVICE", "cgroup PATH" and "config
-// YAML", escaped as in C.
+// The file has lines "cgroup PATH" and "config YAML", escaped as in C.
 absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
   LoaderState state;
   std::string text;
   char buffer[4096];
-  while (text.size() <= kMostStateBytes) {
+  for (;;) {
     const ssize_t got =
         pread(lock_fd, buffer, sizeof(buffer), static_cast<off_t>(text.size()));
     if (got == 0) break;
@@ -126,11 +112,7 @@ absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
   text.resize(end == std::string::npos ? 0 : end);
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     std::string value;
-    if (absl::ConsumePrefix(&line, "mounted ")) {
-      state.mounted = absl::SimpleAtoi(line, &state.device);
-    } else if (absl::ConsumePrefix(&line, "made ")) {
-      if (absl::CUnescape(line, &value)) state.made.push_back(value);
-    } else if (absl::ConsumePrefix(&line, "config ")) {
+    if (absl::ConsumePrefix(&line, "config ")) {
       if (absl::CUnescape(line, &value)) state.config = value;
     } else if (absl::ConsumePrefix(&line, "cgroup ")) {
       if (absl::CUnescape(line, &value)) state.cgroup = value;
@@ -143,10 +125,6 @@ namespace {
 
 std::string TextOf(const LoaderState& state) {
   std::string text;
-  for (const std::string& path : state.made) {
-    absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
-  }
-  if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
   if (!state.cgroup.empty()) {
     absl::StrAppend(&text, "cgroup ", absl::CEscape(state.cgroup), "\n");
   }
@@ -172,12 +150,6 @@ int WriteWhole(int fd, const std::string& text) {
 absl::Status WriteState(const std::string& file, const LoaderState& state,
                         UniqueFd* lock) {
   const std::string text = TextOf(state);
-  // Escaping may make a configuration of 1 MiB longer than this limit.
-  if (text.size() > kMostStateBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "write ", file, ": the configuration is too long: ", text.size(),
-        " bytes of ", kMostStateBytes));
-  }
   const std::string next = NextLockFile(file);
   UniqueFd fd(open(next.c_str(),
                    O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));

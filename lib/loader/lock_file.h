@@ -14,9 +14,7 @@
 #include <sys/file.h>
 
 #include <chrono>
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,10 +25,6 @@ namespace internal {
 
 // The content of the lock file while a meter is loaded.
 struct LoaderState {
-  std::vector<std::string> made;  // directories, topmost first
-  bool mounted = false;           // on the last of these, or about to be
-  uint64_t device =
-      0;  // st_dev of the mount; 0: the load was killed before it knew
   std::string config;  // the loaded one, as YAML
   std::string cgroup;  // for which the meter counts; "" if `config` is empty
 };

@@ -175,7 +175,7 @@ TEST(NetmeterLoader, HintsNameThePinDirectory) {
   const Result etc = RunLoader("status --pin-dir /etc");
   EXPECT_EQ(etc.exit_status, 3);
   EXPECT_THAT(etc.output,
-              StartsWith("not loaded: /etc is no BPF file system and holds "));
+              StartsWith("not loaded: /etc has no meter, but foreign files ("));
 }
 
 }  // namespace

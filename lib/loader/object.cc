@@ -4,10 +4,8 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -16,6 +14,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -28,7 +28,6 @@
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/config.h"
-#include "lib/loader/trace.h"
 #include "lib/netlink/interfaces.h"
 #include "lib/reader/shared_maps.h"
 // After the types that it names.
@@ -39,19 +38,8 @@ namespace internal {
 
 // --- What the kernel offers ---
 
-namespace {
-
-constexpr char kOwnTypes[] = "/sys/kernel/btf/vmlinux";
-
-// libbpf reads a BTF file whole into memory. An ELF file with debug information may be
-// this large; its types are 6 MB of it.
-constexpr off_t kMostBytesOfTypes = 1 << 30;
-
-// Whether the kernel accepts a program of these instructions that then returns 1.
-// libbpf_probe_bpf_helper() of libbpf 1.1 is not enough, because it does not know how
-// newer kernels report a refused helper.
 bool MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
-             bpf_attach_type attach = bpf_attach_type()) {
+             bpf_attach_type attach) {
   code.push_back({BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1});
   code.push_back({BPF_JMP | BPF_EXIT, 0, 0, 0, 0});
   LIBBPF_OPTS(bpf_prog_load_opts, options);
@@ -60,6 +48,14 @@ bool MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
                                 code.size(), &options))
       .ok();
 }
+
+namespace {
+
+constexpr char kOwnTypes[] = "/sys/kernel/btf/vmlinux";
+
+// libbpf reads a BTF file whole into memory. An ELF file with debug information may be
+// this large; its types are 6 MB of it.
+constexpr off_t kMostBytesOfTypes = 1 << 30;
 
 bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
   return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
@@ -105,29 +101,9 @@ bool HasExchange() {
 // libbpf's btf__load_vmlinux_btf() indexes all 130,000 types, which takes 16 ms of a
 // load. This code needs only a few strings.
 std::string ReadKernelTypes() {
-  const UniqueFd fd(open(kOwnTypes, O_RDONLY | O_CLOEXEC));
-  struct stat about;
-  if (!fd.ok() || fstat(fd.get(), &about) != 0) return "";
-  std::string bytes(static_cast<size_t>(about.st_size), '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = read(fd.get(), &bytes[done], bytes.size() - done);
-    if (got <= 0) return "";
-    done += static_cast<size_t>(got);
-  }
-  return bytes;
-}
-
-// The strings of BTF: Documentation/bpf/btf.rst of the kernel. Empty if `btf` is not BTF.
-absl::string_view StringsOf(absl::string_view btf) {
-  btf_header header;
-  if (btf.size() < sizeof(header)) return "";
-  memcpy(&header, btf.data(), sizeof(header));
-  const uint64_t begin = uint64_t{header.hdr_len} + header.str_off;
-  if (header.magic != BTF_MAGIC || begin + header.str_len > btf.size()) {
-    return "";
-  }
-  return btf.substr(begin, header.str_len);
+  std::ostringstream text;
+  text << std::ifstream(kOwnTypes, std::ios::binary).rdbuf();
+  return text.str();
 }
 
 }  // namespace
@@ -183,13 +159,12 @@ Adds ChooseAdds(const Preemption& preemption) {
 
 Preemption PreemptionOf(absl::string_view btf, absl::string_view version) {
   Preemption preemption;
-  const absl::string_view strings = StringsOf(btf);
-  if (strings.empty() || version.empty()) return preemption;
+  if (btf.empty() || version.empty()) return preemption;
   const auto has = [&](const std::string& name) {
     const std::string pattern = absl::StrCat(absl::string_view("\0", 1), name,
                                              absl::string_view("\0", 1));
-    return memmem(strings.data(), strings.size(), pattern.data(),
-                  pattern.size()) != nullptr;
+    return memmem(btf.data(), btf.size(), pattern.data(), pattern.size()) !=
+           nullptr;
   };
   // task_struct has the first field if bottom halves are disabled for a task and not for
   // a CPU. The second one is then the type of a semaphore. Both mean CONFIG_PREEMPT_RT,
@@ -326,12 +301,14 @@ absl::Status Update(const bpf_map* map, const void* key, const void* value) {
                      absl::StrCat("fill ", bpf_map__name(map)));
 }
 
+}  // namespace
+
 // nm_command is a traffic control program, so BPF_PROG_TEST_RUN can run it on any packet.
 // The packet is the command, and the return value, normally a verdict, is the answer. The
 // program always runs to its end, even if this process is killed.
 absl::StatusOr<uint32_t> RunProgram(int program, nm_command_code code,
                                     const void* payload, size_t size,
-                                    uint32_t times = 1) {
+                                    uint32_t times) {
   std::vector<char> packet(sizeof(nm_command) + size);
   nm_command header = {};
   header.code = static_cast<nm_u16>(code);
@@ -349,19 +326,6 @@ absl::StatusOr<uint32_t> RunProgram(int program, nm_command_code code,
   }
   return options.retval;
 }
-
-// Writes the types of the object itself to a file in memory.
-UniqueFd MakeTypesFile(const bpf_object* object) {
-  UniqueFd fd(memfd_create("nm_types", MFD_CLOEXEC));
-  uint32_t size = 0;
-  const void* const bytes = btf__raw_data(bpf_object__btf(object), &size);
-  if (bytes == nullptr || write(fd.get(), bytes, size) != ssize_t{size}) {
-    return UniqueFd();  // libbpf reports that this is not a file
-  }
-  return fd;
-}
-
-}  // namespace
 
 std::string RestartCommand(absl::string_view pin_dir) {
   return absl::StrCat("run: ", LoaderCommand("load --restart", pin_dir),
@@ -554,10 +518,7 @@ absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
 absl::Status MeterObject::Load() {
   CaptureLibbpfMessages();
   const int error = netmeter_bpf__load(skeleton_);
-  if (error == 0) {
-    TraceObjects();
-    return absl::OkStatus();
-  }
+  if (error == 0) return absl::OkStatus();
   // libbpf names the program, and the verifier the reason.
   const bool program = !ProgramThatLibbpfRefused().empty();
   return ObjectStatus(
@@ -569,27 +530,6 @@ absl::Status MeterObject::Load() {
       : error == -ENOMEM || (error == -E2BIG && !program)
           ? "not enough memory: smaller tables"
           : "see --verbose");
-}
-
-// For --verbose: the object's programs and maps in the kernel.
-void MeterObject::TraceObjects() const {
-  if (!TraceObserver()) return;
-  bpf_program* program;
-  bpf_object__for_each_program(program, skeleton_->obj) {
-    const int fd = bpf_program__fd(program);
-    if (fd < 0) continue;
-    const uint32_t verified = VerifiedInstructions(fd);
-    Trace("loaded ", Describe(fd),
-          verified == 0
-              ? ""
-              : absl::StrCat(", ", verified, " instructions verified"));
-  }
-  bpf_map* map;
-  bpf_object__for_each_map(map, skeleton_->obj) {
-    if (bpf_map__fd(map) < 0) continue;
-    Trace("has ", Describe(bpf_map__fd(map)), ", ", bpf_map__max_entries(map),
-          " entries");
-  }
 }
 
 bpf_map* MeterObject::FindMap(absl::string_view pin) const {
@@ -628,12 +568,15 @@ void MeterObject::SetUplinkWord(uint32_t ifindex, uint32_t number) {
   word = NM_UPLINK_WORD(ifindex, number);
 }
 
+int MeterObject::command_fd() const {
+  return bpf_program__fd(skeleton_->progs.nm_command);
+}
+
 absl::StatusOr<uint32_t> MeterObject::RunCommand(nm_command_code code,
                                                  const void* payload,
                                                  size_t size,
                                                  uint32_t times) const {
-  return RunProgram(bpf_program__fd(skeleton_->progs.nm_command), code, payload,
-                    size, times);
+  return RunProgram(command_fd(), code, payload, size, times);
 }
 
 bool IsNoRoom(const absl::Status& status) {
@@ -755,48 +698,6 @@ absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
     }
   }
   return found;
-}
-
-absl::Status CloseInfo(int info_fd) {
-  bpf_map_info map = {};
-  if (!GetInfo(info_fd, &map)) return ErrnoStatus(errno, "read info");
-  // The verifier would say EACCES, as it does to a process that may not load programs.
-  if (map.type != BPF_MAP_TYPE_ARRAY || map.value_size < sizeof(nm_info)) {
-    return absl::FailedPreconditionError("info is of another version");
-  }
-  // Opens a separate object, loads only nm_command, and uses this info as its own. All
-  // other maps are new and small, and go away with the object.
-  std::unique_ptr<netmeter_bpf, void (*)(netmeter_bpf*)> skeleton(
-      netmeter_bpf__open(), netmeter_bpf__destroy);
-  // nm_command reads no kernel structures. If the kernel shows no types, the object's
-  // build types are enough, so an unload needs no file.
-  UniqueFd types;
-  if (skeleton && !KernelShowsTypes()) {
-    types = MakeTypesFile(skeleton->obj);
-    const std::string path = absl::StrCat("/proc/self/fd/", types.get());
-    skeleton.reset(OpenSkeleton("", path));
-  }
-  if (!skeleton) return ErrnoStatus(errno, "open the BPF object");
-  bpf_program* program;
-  bpf_object__for_each_program(program, skeleton->obj) {
-    bpf_program__set_autoload(program, program == skeleton->progs.nm_command);
-  }
-  for (const ExtentPin& extent : ExtentPins()) {
-    bpf_map__set_autocreate(
-        bpf_object__find_map_by_name(skeleton->obj,
-                                     ObjectNameOf(extent.pin).c_str()),
-        false);
-  }
-  if (int error = bpf_map__reuse_fd(skeleton->maps.nm_info, info_fd)) {
-    return ErrnoStatus(error, "reuse info");
-  }
-  CaptureLibbpfMessages();
-  if (int error = netmeter_bpf__load(skeleton.get())) {
-    return ObjectStatus(error, "load nm_command");
-  }
-  return RunProgram(bpf_program__fd(skeleton->progs.nm_command),
-                    NM_COMMAND_CLOSE, nullptr, 0)
-      .status();
 }
 
 }  // namespace internal

@@ -16,8 +16,9 @@
 // remove features. So the loader tries programs of a few instructions.
 //
 // After the load the shared maps are frozen, so not even root can write them. The program
-// nm_command can. It is not attached: the loader runs it with BPF_PROG_TEST_RUN, passes
-// the command as the packet, and takes the return value as the answer.
+// nm_command can. It is pinned and not attached: the loader runs it with
+// BPF_PROG_TEST_RUN, passes the command as the packet, and takes the return value as the
+// answer.
 //
 // Threads: one at a time.
 
@@ -45,6 +46,12 @@ namespace netmeter {
 namespace internal {
 
 // --- What the kernel offers ---
+
+// Whether the kernel accepts a program of these instructions that then returns 1.
+// libbpf_probe_bpf_helper() of libbpf 1.1 is not enough, because it does not know how
+// newer kernels report a refused helper.
+bool MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
+             bpf_attach_type attach = bpf_attach_type());
 
 // Whether programs may read kernel memory, bpf_probe_read_kernel(): not with
 // lockdown=confidentiality.
@@ -176,6 +183,7 @@ class MeterObject {
   // Puts new ids into their queues, up to the sizes. Call it when all programs know the
   // new maps. Each id is pushed exactly once, even if an earlier call was killed.
   absl::Status PushFreeIds() const;
+  int command_fd() const;  // of nm_command
   // Repeats the command `times` times in one system call and returns the last result.
   absl::StatusOr<uint32_t> RunCommand(nm_command_code code, const void* payload,
                                       size_t size, uint32_t times = 1) const;
@@ -196,7 +204,6 @@ class MeterObject {
   explicit MeterObject(netmeter_bpf* skeleton) : skeleton_(skeleton) {}
   absl::Status SizeMaps(const TableSizes& sizes);
   absl::Status Configure(const ObjectOptions& options, bool confidential);
-  void TraceObjects() const;
   bpf_map* FindMap(absl::string_view pin) const;
 
   netmeter_bpf* const skeleton_;
@@ -204,9 +211,10 @@ class MeterObject {
   UplinkIds uplinks_ = {};
 };
 
-// Marks an info as closed, so that readers open the meter again. The info may be of
-// another version, because its programs do not take part.
-absl::Status CloseInfo(int info_fd);
+// MeterObject::RunCommand() of a pinned nm_command.
+absl::StatusOr<uint32_t> RunProgram(int program, nm_command_code code,
+                                    const void* payload = nullptr,
+                                    size_t size = 0, uint32_t times = 1);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -602,13 +602,6 @@ absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
         absl::StrCat(pin_dir, " was loaded by another version (run: ",
                      LoaderCommand("load", pin_dir), ")"));
   }
-  const int cpus = libbpf_num_possible_cpus();
-  if (cpus < 1 || info.cells_per_series != static_cast<uint32_t>(cpus) + 1 ||
-      info.cells_per_series > NM_MAX_CELLS) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(pin_dir, " has tables of another layout (run: ",
-                     LoaderCommand("load", pin_dir), ")"));
-  }
   return absl::OkStatus();
 }
 
@@ -617,14 +610,6 @@ absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
 absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   const std::string& pin_dir = options.pin_dir;
   const PinDir pins(pin_dir);
-  // Not to leave a lock file where there is nothing.
-  if (!pins.Has("info")) {
-    if (errno == EACCES) return ErrnoStatus(errno, pin_dir, "run as root");
-    // A first load, which is waited for below, pins it last.
-    if (!HasLeftoverMeter(pins)) {
-      return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
-    }
-  }
   CaptureLibbpfMessages();
   const absl::StatusOr<std::unique_ptr<LockedDirectory>> directory =
       LockedDirectory::Lock(pin_dir);
@@ -632,8 +617,10 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
       SharedMaps::Open(pin_dir);
   // Pins were removed. What an unload leaves, killed or not, is no meter: no failure.
-  if (absl::IsNotFound(maps.status()) && HasLeftoverMeter(pins)) {
-    return absl::FailedPreconditionError(maps.status().message());
+  if (absl::IsNotFound(maps.status())) {
+    return HasLeftoverMeter(pins)
+               ? absl::FailedPreconditionError(maps.status().message())
+               : absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
   }
   if (!maps.ok()) return maps.status();
   const MapView& view = (*maps)->view();
@@ -682,12 +669,9 @@ std::string RetireAfterLoad(const std::string& pin_dir) {
                         result.status().message());
   }
   if (!result->needed) return "";
-  const std::string found =
-      result->series == 0 && result->names == 0
-          ? "nothing was idle for an hour since a load or retire looked at it"
-          : absl::StrCat("retired ", result->series, " idle series and ",
-                         result->names, " idle names");
-  return absl::StrCat("the tables are more than half full: ", found);
+  return absl::StrCat("the tables are more than half full: retired ",
+                      result->series, " idle series and ", result->names,
+                      " idle names");
 }
 
 }  // namespace internal

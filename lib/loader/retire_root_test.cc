@@ -585,9 +585,9 @@ TEST_F(RetireRootTest, ALoadTakesBackWhatIsIdleIfTablesAreHalfFull) {
   ASSERT_EQ(Churn("b", 2), 0);
   // It only takes note of them.
   EXPECT_THAT(LoadByProgram(),
-              HasSubstr("half full: nothing was idle for an hour"));
+              HasSubstr("half full: retired 0 idle series and 0 idle names"));
   LetTimePass(3500);
-  EXPECT_THAT(LoadByProgram(), HasSubstr("half full: nothing was"));
+  EXPECT_THAT(LoadByProgram(), HasSubstr("half full: retired 0 idle series"));
   LetTimePass(101);
   ASSERT_EQ(Churn("b", 1), 0);  // b0, and not b1
   EXPECT_THAT(LoadByProgram(),

@@ -19,7 +19,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
-#include "lib/base/kernel_object.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"

@@ -3,17 +3,14 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <fcntl.h>
-#include <string.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <memory>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -47,23 +44,6 @@ constexpr std::chrono::seconds kLoaderAtWorkPatience(3);
 
 uint64_t Load(const nm_u64& value) {
   return __atomic_load_n(&value, __ATOMIC_RELAXED);
-}
-
-// A load that keeps the tables writes `info` between two increments of its move
-// counter (series_reader.cc), so a read in between would be half old. If the
-// counter stays odd, this is not a meter's memory.
-nm_info CopyInfo(const MapView& view) {
-  constexpr int kMostPauses = 10000;
-  constexpr std::chrono::microseconds kPause(50);
-  nm_info copy = {};
-  for (int i = 0; i < kMostPauses; i++) {
-    const nm_u64 before = __atomic_load_n(&view.stats->moves, __ATOMIC_ACQUIRE);
-    copy = *view.info;
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    if (before % 2 == 0 && Load(view.stats->moves) == before) break;
-    std::this_thread::sleep_for(kPause);
-  }
-  return copy;
 }
 
 // Number of keys, -1 if the map cannot be read. Iteration over a hash map may
@@ -149,8 +129,8 @@ std::vector<TableStatus> TablesOf(const PinDir& pins, const nm_info& info,
 // As Health of netmeter/sample.h: lost_UNIT_REASON.
 std::vector<LossStatus> LossesOf(const nm_stats& stats) {
   return {
-      {"series_full", Load(stats.series_full), "packets", "counted as overflow",
-       "series", "raise max_series"},
+      {"series_full", Load(stats.series_full), "packets",
+       "counted as overflow (if the table is full: raise max_series)"},
       {"series_capped", Load(stats.series_capped), "packets",
        "counted as overflow: their user has too many series"},
       {"storage_failed", Load(stats.storage_failed_packets), "packets",
@@ -158,11 +138,12 @@ std::vector<LossStatus> LossesOf(const nm_stats& stats) {
       {"header_errors", Load(stats.header_errors), "packets",
        "with an unreadable header"},
       {"full", Load(stats.names_full), "names",
-       "refused, or counted as overflow", "names", "raise max_names"},
+       "refused, or counted as overflow (if the table is full: raise "
+       "max_names)"},
       {"capped", Load(stats.names_capped), "names",
        "refused, or counted as overflow: their user has too many"},
-      {"full", Load(stats.processes_full), "processes", "named late",
-       "processes", "raise max_processes"},
+      {"full", Load(stats.processes_full), "processes",
+       "named late (if the table is full: raise max_processes)"},
       {"storage_failed", Load(stats.storage_failed_sockets), "sockets",
        "without an owner: no memory for socket storage"},
   };
@@ -195,9 +176,12 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
 // mounted in the caller's container, or a seccomp filter refuses bpf(2). Such a
 // caller gets the maps from netmeter-fds.
 bool SeesPins(const std::string& pin_dir) {
-  if (!LookForBpffs(pin_dir).value_or(false) ||
-      access(pin_dir.c_str(), X_OK) != 0)
+  struct statfs about;
+  if (statfs(pin_dir.c_str(), &about) != 0 ||
+      static_cast<unsigned long>(about.f_type) != BPF_FS_MAGIC ||
+      access(pin_dir.c_str(), X_OK) != 0) {
     return false;
+  }
   // Users only check the names.
   if (geteuid() != 0) return true;
   const UniqueFd info(bpf_obj_get(PinDir(pin_dir).PathOf("info").c_str()));
@@ -215,7 +199,6 @@ std::string CgroupOf(const PinDir& pins) {
 
 // Work in progress of a loader looks like the leftovers of a killed one.
 absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
-  NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
   // Without /proc no link can be inspected, and each would seem to be missing.
   NETMETER_RETURN_IF_ERROR(CheckProc());
   const PinDir pins(pin_dir);
@@ -241,13 +224,13 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
       }
     } else {
       // If a load would be refused, the advice must not be to load.
-      status.load_refusal = CheckContents(pin_dir);
+      status.load_refusal = CheckPinDirectory(pin_dir).status();
     }
     return status;
   }
   const nm_stats& stats = *(*maps)->view().stats;
   status.has_info = true;
-  status.info = CopyInfo((*maps)->view());
+  status.info = *(*maps)->view().info;
   const nm_info& info = status.info;
   status.unfinished = info.build_id == 0;
   status.closed = (*maps)->closed();
@@ -331,18 +314,6 @@ std::string TimeOf(uint64_t boottime_ns) {
     return "unknown";
   }
   return text;
-}
-
-// Losses stay counted, but the advice shows only while it applies.
-std::string MeaningOf(const LossStatus& loss, const MeterStatus& status) {
-  for (const TableStatus& table : status.tables) {
-    if (loss.table == nullptr || strcmp(table.name, loss.table) != 0) continue;
-    if (!table.known) return loss.meaning;
-    return absl::StrCat(
-        loss.meaning, ": ",
-        table.used >= table.limit ? loss.advice : "earlier, now there is room");
-  }
-  return loss.meaning;
 }
 
 // The command that repairs a damaged meter, and what it costs. It keeps the
@@ -467,7 +438,7 @@ std::string StatusAsText(const MeterStatus& status) {
   for (const LossStatus& loss : status.lost) {
     absl::StrAppendFormat(&text, "  %-9s  %-14s  %d%s%s\n", loss.unit,
                           loss.reason, loss.count, loss.count == 0 ? "" : "  ",
-                          loss.count == 0 ? "" : MeaningOf(loss, status));
+                          loss.count == 0 ? "" : loss.meaning);
   }
   text += "seen:\n";
   for (const EventStatus& event : status.seen) {

@@ -44,8 +44,6 @@ struct LossStatus {
   uint64_t count;
   const char* unit;  // the unit of `count`
   const char* meaning;
-  const char* table = nullptr;  // the advice applies while this table is full
-  const char* advice = "";
 };
 
 struct EventStatus {

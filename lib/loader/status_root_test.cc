@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -18,21 +17,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "lib/base/unique_fd.h"
 #include "lib/fds/serve.h"
 #include "lib/loader/load.h"
@@ -43,7 +37,6 @@
 #include "lib/loader/unload.h"
 #include "lib/testing/interruption.h"
 #include "lib/testing/run_shell.h"
-#include "netmeter/abi.h"
 #include "nlohmann/json.hpp"
 
 namespace netmeter {

@@ -118,7 +118,7 @@ absl::Status FreezeSharedMaps(const MeterObject& object) {
 absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object) {
   const auto pin_new = [&](const char* pin) {
     const int fd = object.MapFd(pin);
-    return fd < 0 || pins.Has(pin) ? absl::OkStatus() : pins.Pin(fd, pin);
+    return fd < 0 ? absl::OkStatus() : pins.Pin(fd, pin);
   };
   for (const ExtentPin& map : ExtentPins()) {
     NETMETER_RETURN_IF_ERROR(pin_new(map.pin));
@@ -133,15 +133,6 @@ absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object) {
   for (const MapPin& map : MapPins()) {
     if (map.kept) continue;
     NETMETER_RETURN_IF_ERROR(pins.Replace(object.MapFd(map.pin), map.pin));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RemoveUnusedExtents(const PinDir& pins,
-                                 const MeterObject& object) {
-  for (const ExtentPin& map : ExtentPins()) {
-    if (object.MapFd(map.pin) >= 0 || !pins.Has(map.pin)) continue;
-    NETMETER_RETURN_IF_ERROR(pins.Remove(map.pin));
   }
   return absl::OkStatus();
 }

@@ -37,15 +37,11 @@ absl::Status FreezeSharedMaps(const MeterObject& object);
 // --- Visible, and can be repeated ---
 
 // Pins maps that have no pin yet, except `info`. Readers ignore them until `info` lists
-// them.
+// them. A resize that was killed before may leave an extent that the next one uses.
 absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object);
 
 // Pins the maps that belong to the programs of one load over those of the last load.
 absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object);
-
-// Removes the pins of extents that the object does not have. A resize that was killed
-// before it wrote `info` may leave one.
-absl::Status RemoveUnusedExtents(const PinDir& pins, const MeterObject& object);
 
 // Whether all maps are pinned, and all ids up to the sizes in `info` are handed out.
 bool AreComplete(const PinDir& pins, const nm_info& info);

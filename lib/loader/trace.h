@@ -4,7 +4,7 @@
 // two steps: the tests kill it after each one in turn and let the next load clean up.
 // `--verbose` prints the lines.
 //
-//   Trace("pinned ", path, ": ", Describe(fd));
+//   Trace("pinned ", path, ": ", Traced{fd});
 //   absl::Status status = Retry([&] { return pins.Remove(pin); });
 //
 // Threads: one at a time, as the loader itself.
@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/kernel_object.h"
 
 namespace netmeter {
 namespace internal {
@@ -29,10 +30,21 @@ inline std::function<void(const std::string& line)>& TraceObserver() {
   return *observer;
 }
 
-// Does nothing without an observer, but the arguments are still computed.
+// An object of bpf(2) in a trace line, which Describe() looks up in the kernel.
+struct Traced {
+  int fd;
+};
+
+template <typename Part>
+const Part& TextInTrace(const Part& part) {
+  return part;
+}
+inline std::string TextInTrace(Traced object) { return Describe(object.fd); }
+
+// Does nothing without an observer.
 template <typename... Parts>
 void Trace(const Parts&... parts) {
-  if (TraceObserver()) TraceObserver()(absl::StrCat(parts...));
+  if (TraceObserver()) TraceObserver()(absl::StrCat(TextInTrace(parts)...));
 }
 
 constexpr int kTries = 3;

@@ -4,11 +4,13 @@
 #include <bpf/bpf.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
@@ -23,19 +25,16 @@
 
 namespace netmeter {
 namespace internal {
+
 absl::Status TellReaders(const PinDir& pins) {
-  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
-  if (!fd.ok()) {
-    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "open info");
+  const UniqueFd command(bpf_obj_get(pins.PathOf(kCommandPin).c_str()));
+  if (!command.ok()) {
+    return errno == ENOENT ? absl::OkStatus()
+                           : ErrnoStatus(errno, "open command");
   }
-  nm_info info = {};
-  const bool ours = ReadOnlyValue(fd.get(), &info) &&
-                    CheckInfo(info, "info").ok() &&
-                    info.info_size == sizeof(info);
-  if (ours && info.closed != 0) return absl::OkStatus();
-  const absl::Status status = CloseInfo(fd.get());
-  if (!status.ok() && (ours || IsTransient(status))) return status;
-  Trace("closed ", Describe(fd.get()));
+  NETMETER_RETURN_IF_ERROR(
+      RunProgram(command.get(), NM_COMMAND_CLOSE).status());
+  Trace("closed info");
   return absl::OkStatus();
 }
 
@@ -43,7 +42,17 @@ absl::Status RemovePins(const PinDir& pins,
                         const std::vector<std::string>& found, bool* removed) {
   NETMETER_RETURN_IF_ERROR(TellReaders(pins));
   std::vector<uint32_t> programs;
-  for (const std::string& pin : OrderOfRemoval(found)) {
+  // Links first, then nothing counts. `info` goes last: until then it tells that an
+  // unload has begun.
+  std::vector<std::string> order = found;
+  const auto rank = [](const std::string& pin) {
+    return absl::StartsWith(pin, "link_") ? 0 : pin == "info" ? 2 : 1;
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const std::string& a, const std::string& b) {
+                     return rank(a) < rank(b);
+                   });
+  for (const std::string& pin : order) {
     const UniqueFd fd(bpf_obj_get(pins.PathOf(pin).c_str()));
     if (!fd.ok() && errno == ENOENT) continue;
     if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", pin));
@@ -65,16 +74,15 @@ absl::Status RemovePins(const PinDir& pins,
 absl::Status RemoveMeter(const LockedDirectory& directory, bool* removed,
                          std::string* note) {
   const PinDir& pins = directory.pins();
-  const std::string& path = pins.path();
-  const LoaderState& state = directory.state();
-  const absl::StatusOr<bool> bpffs = LookForBpffs(path);
-  if (!bpffs.ok()) return bpffs.status();
-  if (*bpffs) {
-    const absl::StatusOr<std::vector<std::string>> found = pins.FindOurs(state);
+  const absl::StatusOr<bool> mounted = CheckPinDirectory(pins.path());
+  if (!mounted.ok()) return mounted.status();
+  if (*mounted) {
+    const absl::StatusOr<std::vector<std::string>> found = pins.Find();
     if (!found.ok()) return found.status();
     NETMETER_RETURN_IF_ERROR(RemovePins(pins, *found, removed));
   }
-  const absl::Status removed_all = RemoveDirectory(path, state);
+  const absl::Status removed_all =
+      RemovePinDirectory(pins.path(), !directory.state().config.empty());
   if (!absl::IsFailedPrecondition(removed_all) || note == nullptr) {
     return removed_all;
   }
@@ -92,7 +100,7 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
       access(LockFile(pin_dir).c_str(), F_OK) != 0) {
     return absl::OkStatus();
   }
-  NETMETER_RETURN_IF_ERROR(CheckProc());
+  NETMETER_RETURN_IF_ERROR(Retry(CheckHost));
   CaptureLibbpfMessages();
   const absl::StatusOr<std::unique_ptr<LockedDirectory>> directory =
       LockedDirectory::Lock(pin_dir);

@@ -2,9 +2,8 @@
 // Removes a meter: detaches, unpins, unmounts.
 //
 // Readers are told first (nm_info.closed), so that they do not take stopped counters for
-// a quiet network. Then the links go, those that count packets first. The maps go last,
-// and `info` at the end. So if an unload is killed, the leftover pins are recognized as
-// ours, and the next load or unload removes them.
+// a quiet network. Then the links go, then the maps, and `info` at the end. So if an
+// unload is killed, the next load or unload removes the leftover pins.
 //
 // Threads: one at a time; an unload sets libbpf's log callback for the whole process.
 
@@ -20,14 +19,15 @@
 namespace netmeter {
 namespace internal {
 
-// Detaches, unpins, unmounts, and removes the directories that load created, if they are
-// empty. The meter may be of another version. *was_loaded: whether anything was there.
-// *note: foreign pins below the mount, which then stays; empty: none.
+// Detaches, unpins, unmounts, and removes the pin directory. The meter may be of another
+// version. *was_loaded: whether anything was there. *note: foreign pins below the mount,
+// which then stays; empty: none. FailedPrecondition if a load has not made the directory,
+// and something is in it.
 absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
                     std::string* note = nullptr);
 
-// Closes `info`, so that readers open the meter again. If the meter is of another version
-// and this version's program cannot close its info, its readers stay.
+// Closes `info`, so that readers open the meter again. The meter's own program does that,
+// whatever version it is of. Without its pin, readers are not told.
 absl::Status TellReaders(const PinDir& pins);
 
 // Removes these pins of a meter, complete or not. *removed: whether one was there.

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +18,6 @@
 #include "lib/base/unique_fd.h"
 #include "lib/loader/trace.h"
 #include "lib/reader/pins.h"
-#include "lib/reader/shared_maps.h"
 
 namespace netmeter {
 namespace internal {
@@ -74,21 +72,6 @@ absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
   return absl::OkStatus();
 }
 
-absl::Status FillPatterns(const Uplinks& uplinks, const Numbers& numbers,
-                          int fd) {
-  for (const auto& uplink : uplinks) {
-    const uint32_t number = numbers.at(uplink.first);
-    for (const std::string& pattern : uplink.second) {
-      if (!FitsInterfaceName(pattern)) continue;
-      const nm_uplink_key key = UplinkKey(pattern);
-      if (int error = bpf_map_update_elem(fd, &key, &number, BPF_ANY)) {
-        return ErrnoStatus(error, "fill uplink_names");
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 // Whether the loader must tell the programs this interface's uplink: they know only one
 // of its names.
 bool NeedsItsName(const Uplinks& uplinks, const Interface& interface) {
@@ -96,17 +79,27 @@ bool NeedsItsName(const Uplinks& uplinks, const Interface& interface) {
          FindUplink(uplinks, interface.name);
 }
 
-absl::Status FillAlternatives(const Uplinks& uplinks, const Numbers& numbers,
-                              const std::vector<Interface>& interfaces,
-                              int fd) {
+// The patterns of the configuration, and the interfaces that match one only by an
+// alternative name.
+absl::Status FillNames(const Uplinks& uplinks, const Numbers& numbers,
+                       const std::vector<Interface>& interfaces, int fd) {
+  const auto fill = [&](const std::string& name, const std::string& uplink) {
+    const nm_uplink_key key = UplinkKey(name);
+    return ErrnoStatus(
+        bpf_map_update_elem(fd, &key, &numbers.at(uplink), BPF_ANY),
+        "fill uplink_names");
+  };
+  for (const auto& uplink : uplinks) {
+    for (const std::string& pattern : uplink.second) {
+      if (!FitsInterfaceName(pattern)) continue;
+      NETMETER_RETURN_IF_ERROR(fill(pattern, uplink.first));
+    }
+  }
   for (const Interface& interface : interfaces) {
     if (!NeedsItsName(uplinks, interface)) continue;
-    const nm_uplink_key key = UplinkKey(interface.name);
-    const uint32_t number =
-        numbers.at(FindUplink(uplinks, interface.name, interface.alternatives));
-    if (int error = bpf_map_update_elem(fd, &key, &number, BPF_ANY)) {
-      return ErrnoStatus(error, "fill uplink_names");
-    }
+    NETMETER_RETURN_IF_ERROR(
+        fill(interface.name,
+             FindUplink(uplinks, interface.name, interface.alternatives)));
   }
   return absl::OkStatus();
 }
@@ -266,12 +259,10 @@ absl::Status UplinkMaps::Fill(const Uplinks& uplinks, const nm_info& existing,
   NETMETER_RETURN_IF_ERROR(
       NumberUplinks(uplinks, existing, pins.path(), object, &numbers_));
   if (uplinks.empty()) return absl::OkStatus();
-  const int names = object->MapFd("uplink_names");
-  NETMETER_RETURN_IF_ERROR(FillPatterns(uplinks, numbers_, names));
   absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   NETMETER_RETURN_IF_ERROR(
-      FillAlternatives(uplinks, numbers_, *interfaces, names));
+      FillNames(uplinks, numbers_, *interfaces, object->MapFd("uplink_names")));
   for (const Interface& interface : *interfaces) {
     if (interface.index == kLoopbackIndex) continue;
     object->SetUplinkWord(interface.index, NumberOf(interface));
