@@ -33,6 +33,7 @@ class UsageTextTest : public testing::Test {
     usage_.rows = {Row("service", "mme", 1536, 1024),
                    Row("binary", "=cmd|'!A1,\"x\"", 500, 12)};
     for (const UsageRow& row : usage_.rows) usage_.sum += row.counters;
+    usage_.shortfalls = {{"satellite", 4096, 12}};
     usage_.gaps = {{1795000000, 1795000060, "lost"},
                    {1795000100, 1795010060, "late"},
                    {1795000100, 1794000060, "clock"}};
@@ -42,7 +43,7 @@ class UsageTextTest : public testing::Test {
   Usage usage_;
 };
 
-TEST_F(UsageTextTest, TableHasPeriodSharesSumAndGaps) {
+TEST_F(UsageTextTest, TableHasPeriodSharesSumShortfallsAndGaps) {
   EXPECT_EQ(
       FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0),
       "2026-11-15 to 2026-12-14, path direct\n"
@@ -51,6 +52,9 @@ TEST_F(UsageTextTest, TableHasPeriodSharesSumAndGaps) {
       "=cmd|'!A1,\"x\"  binary     500 B      12 B    512 B   16.7%         0 "
       "B\n"
       "sum                     2.0 KiB   1.0 KiB  3.0 KiB  100.0%         0 B\n"
+      "satellite: its interfaces counted 4.0 KiB less sent and 12 B less "
+      "received than these rows: they count GSO packets as one, or a queue "
+      "dropped some\n"
       "lost: 2026-11-18 11:06 to 2026-11-18 11:07, a reboot or an unload; "
       "its bytes are in no sum\n"
       "late: 2026-11-18 11:08 to 2026-11-18 13:54, no record; its bytes are in "
@@ -60,6 +64,7 @@ TEST_F(UsageTextTest, TableHasPeriodSharesSumAndGaps) {
 
 TEST_F(UsageTextTest, FitsATerminalOf80Columns) {
   usage_.rows[0].name = std::string(64, 'm');
+  usage_.shortfalls.clear();
   usage_.gaps.clear();
   const std::string text =
       FormatUsageTable(usage_, query_, SizeUnits::kBinary, 80);
@@ -75,13 +80,15 @@ TEST_F(UsageTextTest, EmptyIsSaid) {
               HasSubstr("(nothing was recorded in this period)"));
 }
 
-TEST_F(UsageTextTest, JsonHasExactNumbersAndGaps) {
+TEST_F(UsageTextTest, JsonHasExactNumbersShortfallsAndGaps) {
   const auto json = nlohmann::json::parse(FormatUsageJson(usage_, query_));
   EXPECT_EQ(json["from"], "2026-11-15");
   EXPECT_EQ(json["to"], "2026-12-14");
   EXPECT_EQ(json["rows"][0]["service"], "mme");
   EXPECT_EQ(json["rows"][0]["tx_bytes"], 1536);
   EXPECT_EQ(json["sum"]["rx_bytes"], 1036);
+  EXPECT_EQ(json["shortfalls"][0]["uplink"], "satellite");
+  EXPECT_EQ(json["shortfalls"][0]["tx_bytes"], 4096);
   EXPECT_EQ(json["gaps"][2]["what"], "clock");
   query_.by = UsageBy::kDay;
   EXPECT_THAT(FormatUsageJson(usage_, query_), HasSubstr("\"day\": \"mme\""));
