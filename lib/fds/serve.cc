@@ -18,7 +18,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <iterator>
@@ -28,8 +27,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/activation.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/privileges.h"
 #include "lib/base/status_util.h"
@@ -474,13 +473,8 @@ absl::Status Server::Run(int listener, int stop) {
 absl::Status ServeDescriptors(const ServeOptions& options) {
   UniqueFd listener;
   std::string own_path;
-  const char* count = getenv("LISTEN_FDS");
-  const char* for_pid = getenv("LISTEN_PID");
-  int fds = 0, pid = 0;
-  const bool activated = count != nullptr && for_pid != nullptr &&
-                         absl::SimpleAtoi(count, &fds) &&
-                         absl::SimpleAtoi(for_pid, &pid) && pid == getpid();
-  if (!activated && geteuid() != 0) {
+  const int fds = ActivatedDescriptors();
+  if (fds == 0 && geteuid() != 0) {
     return absl::PermissionDeniedError("run as root");
   }
   std::optional<gid_t> group;
@@ -489,16 +483,16 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
     if (!found.ok()) return found.status();
     group = *found;
   }
-  if (activated) {
+  if (fds != 0) {
     if (fds != 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           "LISTEN_FDS is ", fds, ": expected one listening socket"));
     }
-    listener = UniqueFd(3);  // SD_LISTEN_FDS_START
-    const absl::Status passed = CheckListener(3);
+    listener = UniqueFd(kFirstActivated);
+    const absl::Status passed = CheckListener(listener.get());
     if (!passed.ok()) return passed;
-    if (fcntl(3, F_SETFD, FD_CLOEXEC) != 0 ||
-        fcntl(3, F_SETFL, O_NONBLOCK) != 0) {
+    if (fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0 ||
+        fcntl(listener.get(), F_SETFL, O_NONBLOCK) != 0) {
       return ErrnoStatus(errno, "descriptor 3");
     }
   } else {

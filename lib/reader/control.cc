@@ -16,7 +16,6 @@
 #include "lib/reader/control.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -28,8 +27,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/activation.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
 #include "lib/base/unique_fd.h"
@@ -72,21 +71,8 @@ std::mutex g_claims_mutex;
 Claims* g_claims = nullptr;       // never freed: threads may outlive main()
 std::atomic<pid_t> g_claimer{0};  // the owner of g_claims; 0: none yet
 
-constexpr int kFirstActivated = 3;  // SD_LISTEN_FDS_START
 // Limits the system calls if LISTEN_FDS has a wrong count.
 constexpr int kMostActivated = 4096;
-
-// The number of descriptors to check, as sd_listen_fds(3) returns it.
-int ActivatedDescriptors() {
-  const char* const pid = getenv("LISTEN_PID");
-  const char* const fds = getenv("LISTEN_FDS");
-  int owner, count;
-  if (pid == nullptr || !absl::SimpleAtoi(pid, &owner) || owner != getpid() ||
-      fds == nullptr || !absl::SimpleAtoi(fds, &count)) {
-    return 0;
-  }
-  return std::min(std::max(count, 0), kMostActivated);
-}
 
 // The socket's cookie. 0, which no socket has, if fd is not a socket.
 uint64_t Cookie(int fd) {
@@ -191,7 +177,8 @@ void ClaimActivatedSockets(absl::string_view service, uint64_t meter) {
   if (g_claimer.load(std::memory_order_relaxed) != getpid()) {
     Claims found;
     found.service = std::string(service);
-    const int end = kFirstActivated + ActivatedDescriptors();
+    const int end =
+        kFirstActivated + std::min(ActivatedDescriptors(), kMostActivated);
     for (int fd = kFirstActivated; fd < end; ++fd) {
       const uint64_t cookie = Cookie(fd);
       // A closed descriptor, or one that is not a socket, does not end the loop.
