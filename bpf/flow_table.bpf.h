@@ -175,18 +175,27 @@ struct nm_ending {
   __u32 slot;    /* NM_END_MOVED: of the next part */
 };
 
+/* Whether the flow goes on after this record, in its next part. */
+static __always_inline bool goes_on(const struct nm_ending *ending) {
+  return ending->end == NM_END_MOVED || ending->end == NM_END_ACTIVE;
+}
+
 /* Under its lock: whether the flow is to be ended. If so, marks it, or begins its next
  * part. */
 static __always_inline bool end_state(struct nm_flow_state *state, __u64 id,
                                       const struct nm_ending *ending) {
   if (state->id != id || (state->flags & NM_FLOW_GONE)) return false;
   if (ending->last_ns && state->last_ns != ending->last_ns) return false;
-  if (ending->end != NM_END_MOVED) {
+  if (!goes_on(ending)) {
     state->flags |= NM_FLOW_GONE;
     return true;
   }
-  if (state->slot == ending->slot) return false;
-  state->slot = ending->slot;
+  if (ending->end == NM_END_MOVED) {
+    if (state->slot == ending->slot) return false;
+    state->slot = ending->slot;
+  } else if (state->flags & NM_FLOW_PENDING) {
+    return false; /* its bytes may still move to another series */
+  }
   state->start_ns = ending->now_ns;
   state->part++;
   __builtin_memset(&state->counts, 0, sizeof(state->counts));
@@ -217,7 +226,7 @@ static __noinline int lose_flow(const struct nm_flow_key *key,
     COUNT_FLOWS(lost, 1);
     add_rest(slot, NM_REST_LOST, 1, &counts);
   }
-  if (ending->end != NM_END_MOVED) count_gone(flags);
+  if (!goes_on(ending)) count_gone(flags);
   return 1;
 }
 
@@ -248,7 +257,7 @@ static __noinline int end_flow(const struct nm_flow_key *key,
     __builtin_memcpy(&record->state, &flow->state, sizeof(flow->state));
     ends = end_state(&flow->state, id, ending);
     bpf_spin_unlock(&flow->lock);
-    if (ends && ending->end != NM_END_MOVED) count_gone(record->state.flags);
+    if (ends && !goes_on(ending)) count_gone(record->state.flags);
     if (ends && record->state.slot) {
       bpf_ringbuf_submit(record, 0);
       COUNT_FLOWS(records, 1);
@@ -256,7 +265,7 @@ static __noinline int end_flow(const struct nm_flow_key *key,
       bpf_ringbuf_discard(record, 0);
     }
   }
-  if (ends && ending->end != NM_END_MOVED) bpf_map_delete_elem(&nm_flows, key);
+  if (ends && !goes_on(ending)) bpf_map_delete_elem(&nm_flows, key);
   return ends;
 }
 

@@ -106,6 +106,7 @@ enum nm_flow_end {
   NM_END_MOVED = 4,     /* goes on, in another series */
   NM_END_HANDSHAKE = 5, /* it did not become a connection */
   NM_END_OPEN = 6,      /* it was still open when its follower ended */
+  NM_END_ACTIVE = 7,    /* goes on: what it has counted since its last record */
 };
 
 enum nm_flow_event_type {

@@ -23,6 +23,8 @@ CREATE TABLE sockets (
   service LowCardinality(String),
   destination LowCardinality(String),
   uplink LowCardinality(String),
+  host LowCardinality(String),
+  labels Map(LowCardinality(String), String),
   association Nullable(UInt64),
   owner_pid Nullable(UInt64),
   congestion LowCardinality(String),
@@ -199,7 +201,7 @@ CREATE TABLE sockets (
 )
 ENGINE = MergeTree
 PARTITION BY toDate(fromUnixTimestamp64Nano(toInt64(time_ns)), 'UTC')
-ORDER BY (service, destination, cookie, time_ns);
+ORDER BY (host, service, destination, cookie, time_ns);
 CREATE TABLE flows (
   record LowCardinality(String),
   start_ns UInt64,
@@ -240,8 +242,10 @@ CREATE TABLE flows (
   rtt_us Nullable(UInt64),
   min_rtt_us Nullable(UInt64),
   reason LowCardinality(String),
-  records Nullable(UInt64)
+  records Nullable(UInt64),
+  host LowCardinality(String),
+  labels Map(LowCardinality(String), String)
 )
 ENGINE = MergeTree
 PARTITION BY toDate(fromUnixTimestamp64Nano(toInt64(end_ns)), 'UTC')
-ORDER BY (service, destination, end_ns);
+ORDER BY (host, service, destination, end_ns);

@@ -23,6 +23,8 @@ CREATE TABLE sockets (
   service VARCHAR,
   destination VARCHAR,
   uplink VARCHAR,
+  host VARCHAR,
+  labels MAP(VARCHAR, VARCHAR),
   association UBIGINT,
   owner_pid UBIGINT,
   congestion VARCHAR,
@@ -237,5 +239,7 @@ CREATE TABLE flows (
   rtt_us UBIGINT,
   min_rtt_us UBIGINT,
   reason VARCHAR,
-  records UBIGINT
+  records UBIGINT,
+  host VARCHAR,
+  labels MAP(VARCHAR, VARCHAR)
 );

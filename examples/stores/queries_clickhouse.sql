@@ -11,7 +11,7 @@ SELECT service, count(*) AS connections, sum(sent) AS sent_bytes, sum(again) AS 
        round(100.0 * sum(again) / sum(sent), 2) AS percent
 FROM (SELECT service, cookie, max(tcpi_bytes_sent) - min(tcpi_bytes_sent) AS sent,
              max(tcpi_bytes_retrans) - min(tcpi_bytes_retrans) AS again
-      FROM sockets WHERE protocol = 'tcp' GROUP BY service, cookie)
+      FROM sockets WHERE protocol = 'tcp' GROUP BY host, service, cookie)
 WHERE sent > 0
 GROUP BY service ORDER BY sent_again_bytes DESC, service;
 
@@ -22,6 +22,12 @@ SELECT service, round(100.0 * sum(receiver) / sum(busy), 1) AS receiver_percent,
 FROM (SELECT service, cookie, max(tcpi_busy_time) - min(tcpi_busy_time) AS busy,
              max(tcpi_rwnd_limited) - min(tcpi_rwnd_limited) AS receiver,
              max(tcpi_sndbuf_limited) - min(tcpi_sndbuf_limited) AS buffer
-      FROM sockets WHERE protocol = 'tcp' GROUP BY service, cookie)
+      FROM sockets WHERE protocol = 'tcp' GROUP BY host, service, cookie)
 WHERE busy > 0
 GROUP BY service ORDER BY receiver_percent DESC, service;
+
+-- Sent payload by host. A cookie is of one host only.
+SELECT host, count(*) AS connections, sum(sent) AS sent_bytes
+FROM (SELECT host, cookie, max(tcpi_bytes_sent) - min(tcpi_bytes_sent) AS sent
+      FROM sockets WHERE protocol = 'tcp' GROUP BY host, cookie)
+GROUP BY host ORDER BY host;

@@ -115,7 +115,7 @@ struct SocketRow {
 
 using SocketField = Field<SocketRow>;
 
-// In the order of sockets.proto, without the list `processes`.
+// In the order of sockets.proto, without the list `processes` and the fields of Origin.
 const std::vector<SocketField>& SocketFields();
 constexpr uint32_t kProcessesNumber = 90;
 

@@ -266,9 +266,12 @@ void AddSeries(Table* table) {
 
 void AddEnd(Table* table) {
   table->TextOfFlow(21, "opened_by", [](const FlowRow& row) {
-    return Has(row.record, NM_FLOW_OPENED) ? "local"
-           : Has(row.record, NM_FLOW_ACCEPTED) ||
-                   row.record.event.kind == NM_FLOW_HANDSHAKE
+    const uint8_t kind = row.record.event.kind;
+    if (kind == NM_FLOW_PEER) {
+      return Has(row.record, NM_FLOW_STRANGER) ? "remote" : "local";
+    }
+    if (Has(row.record, NM_FLOW_OPENED)) return "local";
+    return Has(row.record, NM_FLOW_ACCEPTED) || kind == NM_FLOW_HANDSHAKE
                ? "remote"
                : "";
   });
@@ -390,6 +393,8 @@ std::string EndName(const nm_flow_record& record) {
       return Has(record, NM_FLOW_RST_RECEIVED) ? "rst" : "half_open";
     case NM_END_OPEN:
       return "open";
+    case NM_END_ACTIVE:
+      return "active";
   }
   return absl::StrCat("end_", record.event.end);
 }
@@ -422,14 +427,16 @@ const std::vector<FlowField>& FlowFields() {
   return table->fields();
 }
 
-void AppendJson(const FlowRow& row, std::string* out) {
+void AppendJson(const FlowRow& row, const Origin& origin, std::string* out) {
   out->push_back('{');
   AppendJsonFields(FlowFields(), row, out);
+  out->append(origin.json());
   out->push_back('}');
 }
 
-void AppendProtobuf(const FlowRow& row, std::string* out) {
-  std::string message;
+void AppendProtobuf(const FlowRow& row, const Origin& origin,
+                    std::string* out) {
+  std::string message = origin.protobuf();
   AppendProtobufFields(FlowFields(), row, &message);
   AppendDelimited(message, out);
 }

@@ -20,6 +20,7 @@
 #include "lib/base/text_table.h"
 #include "lib/connections/fields.h"
 #include "lib/connections/filter.h"
+#include "lib/connections/origin.h"
 #include "lib/reader/series_reader.h"
 #include "lib/reader/shared_maps.h"
 #include "netmeter/sample.h"
@@ -50,7 +51,7 @@ struct FlowRow {
 
 using FlowField = Field<FlowRow>;
 
-// In the order of flows.proto.
+// In the order of flows.proto, without the fields of Origin.
 const std::vector<FlowField>& FlowFields();
 
 // The end of a flow: "fin", "rst", "timeout" and so on; docs/connections.md has all. And
@@ -60,9 +61,9 @@ std::string ClosedBy(const nm_flow_record& record);
 std::string RestName(uint32_t reason);
 
 // Appends one object, in one line and without a newline.
-void AppendJson(const FlowRow& row, std::string* out);
+void AppendJson(const FlowRow& row, const Origin& origin, std::string* out);
 // Appends the length as a varint, and then one message Flow.
-void AppendProtobuf(const FlowRow& row, std::string* out);
+void AppendProtobuf(const FlowRow& row, const Origin& origin, std::string* out);
 // The columns of a table. A stream's rows are not known beforehand, so each column has a
 // fixed width.
 TextLayout FlowLayout(size_t width);

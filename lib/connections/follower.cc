@@ -336,7 +336,7 @@ absl::Status Follower::Stop(const Body& body) {
   return status;
 }
 
-// enum nm_flow_end, or 0 if the flow goes on.
+// enum nm_flow_end, or 0 if the flow gets no record now.
 uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
                          uint64_t now_ns, bool all) const {
   // A new flow may lack its times, and would look idle since 1970.
@@ -364,7 +364,15 @@ uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
     default:
       if (idle && (state.flags & NM_FLOW_TOLD) == 0) return NM_END_IDLE;
   }
-  return all ? NM_END_OPEN : 0;
+  if (all) return NM_END_OPEN;
+  const uint64_t active_ns =
+      static_cast<uint64_t>(std::chrono::nanoseconds(options_.active).count());
+  const bool counted =
+      state.counts.tx_packets != 0 || state.counts.rx_packets != 0;
+  return active_ns != 0 && counted && key.kind != NM_FLOW_HANDSHAKE &&
+                 now_ns > state.start_ns && now_ns - state.start_ns >= active_ns
+             ? NM_END_ACTIVE
+             : 0;
 }
 
 // Ends the flow within the kernel, so that no packet is lost in between.
@@ -406,7 +414,8 @@ absl::Status Follower::ScanSome(bool all, Ends* ends) {
       const nm_flow_state& state = values[i].state;
       const uint32_t end = EndOf(keys[i], state, now_ns, all);
       if (end == 0) continue;
-      ends->push_back({keys[i], {end, all ? 0 : state.last_ns}});
+      const bool goes_on = end == NM_END_ACTIVE;
+      ends->push_back({keys[i], {end, all || goes_on ? 0 : state.last_ns}});
     }
     seen += count;
     position_ = next;

@@ -47,6 +47,9 @@ struct FollowOptions {
   // A flow without an explicit end is over after this time without a packet: a UDP flow,
   // a handshake, or a connection whose end no hook reports.
   std::chrono::milliseconds idle{60000};
+  // Not 0: a connection and a UDP flow get a record each time when they have packets that
+  // are this old.
+  std::chrono::milliseconds active{0};
 };
 
 // Traffic of one series that is in no record, for one reason. A series may have several,

@@ -66,9 +66,10 @@ bool IsNumber(const SocketColumn& column) {
 
 }  // namespace
 
-void AppendJson(const SocketRow& row, std::string* out) {
+void AppendJson(const SocketRow& row, const Origin& origin, std::string* out) {
   out->push_back('{');
   AppendJsonFields(SocketFields(), row, out);
+  out->append(origin.json());
   out->append(",\"processes\":[");
   bool first = true;
   row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
@@ -80,8 +81,9 @@ void AppendJson(const SocketRow& row, std::string* out) {
   out->append("]}");
 }
 
-void AppendProtobuf(const SocketRow& row, std::string* out) {
-  std::string message;
+void AppendProtobuf(const SocketRow& row, const Origin& origin,
+                    std::string* out) {
+  std::string message = origin.protobuf();
   AppendProtobufFields(SocketFields(), row, &message);
   protozero::pbf_writer writer(message);
   row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {

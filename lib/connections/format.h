@@ -13,15 +13,17 @@
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
 #include "lib/connections/fields.h"
+#include "lib/connections/origin.h"
 
 namespace netmeter {
 namespace internal {
 
 // Appends one object, in one line and without a newline. Texts are valid UTF-8.
-void AppendJson(const SocketRow& row, std::string* out);
+void AppendJson(const SocketRow& row, const Origin& origin, std::string* out);
 
 // Appends the length as a varint, and then one message Socket.
-void AppendProtobuf(const SocketRow& row, std::string* out);
+void AppendProtobuf(const SocketRow& row, const Origin& origin,
+                    std::string* out);
 
 // A column: a field, or one of `local`, `remote` (address and port) and `process`.
 struct SocketColumn {

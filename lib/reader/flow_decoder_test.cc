@@ -33,7 +33,7 @@ FlowRow Row() {
 
 std::string Stream(const FlowRow& row) {
   std::string bytes;
-  AppendProtobuf(row, &bytes);
+  AppendProtobuf(row, Origin(), &bytes);
   return bytes;
 }
 
@@ -81,7 +81,7 @@ TEST(FlowDecoder, TakesTheBytesAsTheyCome) {
     FlowRow row = Row();
     row.counts.tx_packets = i;
     row.process.assign(i % 300, 'p');
-    AppendProtobuf(row, &stream);
+    AppendProtobuf(row, Origin(), &stream);
   }
   for (const size_t piece : {size_t{1}, size_t{7}, size_t{100000}}) {
     FlowDecoder decoder;

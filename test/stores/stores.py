@@ -5,7 +5,7 @@
     stores.py [--sockets 10000] [--interval 10] [--seconds 3600] [--netmeter PROGRAM]
 
 Each row is one that `netmeter sockets` has printed of a real connection of this kernel, with
-addresses, names and growing totals of its own. The tables and the three queries are those of
+addresses, names and growing totals of its own. The tables and the queries are those of
 examples/stores. Prints how long each engine took, its size on disk, and the results; fails where
 a result is not what the simulation knows it to be. Needs: pip install duckdb chdb"""
 
@@ -25,6 +25,7 @@ import duckdb
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 START_NS = 1800000000 * 10**9
 SERVICES = ["service%02d" % i for i in range(20)]
+HOSTS = ["gateway%d" % i for i in range(3)]
 DESTINATIONS = ["destination%d" % i for i in range(8)]
 
 
@@ -45,7 +46,7 @@ def real_row(netmeter):
 
 
 class Simulation:
-    """Socket i belongs to service i % 20 and destination i % 8."""
+    """Socket i belongs to service i % 20, destination i % 8 and host i % 3. Hosts have the same cookies."""
 
     GROWING = ("time_ns", "tcpi_rtt", "tcpi_bytes_sent", "tcpi_bytes_acked", "tcpi_segs_out",
                "tcpi_bytes_retrans", "tcpi_total_retrans", "tcpi_busy_time", "tcpi_rwnd_limited",
@@ -59,7 +60,7 @@ class Simulation:
         self.heads = []
         for i in range(options.sockets):
             row.update(kind="service", service=SERVICES[i % 20], destination=DESTINATIONS[i % 8],
-                       cookie=i + 1, inode=100000 + i, local_port=1024 + i % 60000,
+                       host=HOSTS[i % 3], cookie=i // 3 + 1, inode=100000 + i, local_port=1024 + i % 60000,
                        local_address="192.0.2.%d" % (i // 60000 + 1),
                        remote_address="203.0.113.%d" % (i % 8 + 1), remote_port=443,
                        processes=[{"pid": 1000 + i % 20, "fd": i, "name": SERVICES[i % 20]}])
@@ -89,8 +90,8 @@ class Simulation:
                                       busy * (i % 20) // 100, busy // 50, 10 + poll % 30, 100000 + i)
 
     def check(self, results):
-        """results: rows of the three queries."""
-        round_trips, again, limits = results
+        """results: rows of the queries."""
+        round_trips, again, limits, hosts = results
         last = self.polls - 1
         assert len(round_trips) == min(8, self.options.sockets)
         for destination, _, median, p95 in round_trips:
@@ -104,6 +105,10 @@ class Simulation:
             assert repeated == sum(self.again(i, last) for i in own), (service, repeated)
         for service, receiver, buffer in limits:
             assert abs(receiver - SERVICES.index(service)) < 0.1 and abs(buffer - 2) < 0.1, (service, receiver)
+        assert [row[0] for row in hosts] == HOSTS
+        for host, connections, sent in hosts:
+            own = range(HOSTS.index(host), self.options.sockets, 3)
+            assert (connections, sent) == (len(own), sum(self.sent(i, last) for i in own)), (host, sent)
 
 
 def plain(row):

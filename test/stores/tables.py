@@ -21,15 +21,20 @@ FREE_TEXTS = {"local_address", "remote_address", "tcp_info_more", "mptcp_info_mo
 
 
 def fields(path, message):
-    """(name, "uint64", "string" or "Process") of each field, in the order of the file."""
+    """(name, "uint64", "string", "map" or "Process") of each field, in the order of the file."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         body = file.read().partition("\nmessage %s {\n" % message)[2].partition("\n}\n")[0]
-    return [(name, kind) for kind, name in re.findall(r"^  (?:optional|repeated) (\w+) (\w+) = \d+;", body, re.M)]
+    return [
+        (name, "map" if kind.startswith("map") else kind)
+        for kind, name in re.findall(r"^  (?:optional |repeated |)(\w+|map<string, string>) (\w+) = \d+;", body, re.M)
+    ]
 
 
 def clickhouse_type(name, kind):
     if kind == "Process":
         return "Array(Tuple(pid UInt32, fd UInt32, name String))"
+    if kind == "map":
+        return "Map(LowCardinality(String), String)"
     if kind == "string":
         return "String" if name in FREE_TEXTS else "LowCardinality(String)"
     return "UInt64" if name in ALWAYS else "Nullable(UInt64)"
@@ -39,7 +44,7 @@ def duckdb_type(name, kind):
     del name
     if kind == "Process":
         return "STRUCT(pid UINTEGER, fd UINTEGER, name VARCHAR)[]"
-    return {"string": "VARCHAR", "uint64": "UBIGINT"}[kind]
+    return {"string": "VARCHAR", "uint64": "UBIGINT", "map": "MAP(VARCHAR, VARCHAR)"}[kind]
 
 
 def table(name, schema, type_of, end):
@@ -66,8 +71,8 @@ def files():
 
     return {
         "examples/stores/clickhouse.sql": HEAD
-        + table("sockets", sockets, clickhouse_type, PARTS % ("time_ns", "service, destination, cookie, time_ns"))
-        + table("flows", flows_of_clickhouse, type_of_flow, PARTS % ("end_ns", "service, destination, end_ns")),
+        + table("sockets", sockets, clickhouse_type, PARTS % ("time_ns", "host, service, destination, cookie, time_ns"))
+        + table("flows", flows_of_clickhouse, type_of_flow, PARTS % ("end_ns", "host, service, destination, end_ns")),
         "examples/stores/duckdb.sql": HEAD
         + table("sockets", sockets, duckdb_type, "")
         + table("flows", flows, duckdb_type, ""),

@@ -14,10 +14,12 @@ class TablesTest(unittest.TestCase):
 
     def test_every_field_is_a_column(self):
         with open("lib/connections/flows.proto", encoding="utf-8") as file:
-            count = file.read().count("optional ")
+            text = file.read()
+            count = text.count("optional ") + text.count("map<")
         self.assertEqual(len(tables.fields("lib/connections/flows.proto", "Flow")), count)
         sockets = dict(tables.fields("lib/connections/sockets.proto", "Socket"))
         self.assertEqual(sockets["processes"], "Process")
+        self.assertEqual(sockets["labels"], "map")
         self.assertEqual(sockets["tcpi_rtt"], "uint64")
 
 

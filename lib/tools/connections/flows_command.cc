@@ -35,7 +35,8 @@ constexpr int kPollMs = 250;
 
 constexpr char kFlowsFooter[] = R"(
 A record is printed when a connection ends, a UDP socket is closed, or a UDP flow
-has been silent for --idle. With --follow each record is printed at once, until a
+has been silent for --idle. With --active, an open flow gets records as well (end:
+active), each of what it counted since the one before. With --follow each record is printed at once, until a
 signal. Without --follow all are printed at the end, after --duration or a signal.
 At the end, open flows get a record, too (end: open). One more line for each series
 has its traffic that is in no flow: packets that are neither TCP nor UDP, and lost
@@ -107,11 +108,20 @@ class FlowsCommand : public Command {
         .Excludes(json)
         .Excludes(units);
     flags
+        ->AddOption("--label", &labels_,
+                    "With --json or --protobuf: a label of each record")
+        .Type("KEY=VALUE");
+    flags
         ->AddOption("--idle", &idle_,
                     "A UDP flow or a handshake ends after this silence")
         .Type("SECONDS")
         .InRange(0.1, 86400.0, Option::InHelp::kNo)
         .ShowDefault();
+    flags
+        ->AddOption("--active", &active_,
+                    "A record of each open flow, too, once in this time")
+        .Type("SECONDS")
+        .InRange(0.1, 86400.0, Option::InHelp::kNo);
     flags->AddOption("--max-flows", &max_flows_, "The maximum of open flows")
         .Type("N")
         .InRange(1, 4194304, Option::InHelp::kNo)
@@ -151,8 +161,16 @@ class FlowsCommand : public Command {
       }
       wanted_protocols_.push_back(lower == "tcp" ? IPPROTO_TCP : IPPROTO_UDP);
     }
+    if (!labels_.empty() && IsTable()) {
+      return absl::InvalidArgumentError("--label: needs --json or --protobuf");
+    }
+    auto origin = Origin::Make(labels_);
+    if (!origin.ok()) return origin.status();
+    origin_ = *std::move(origin);
     follow_.idle =
         std::chrono::milliseconds(static_cast<int64_t>(idle_ * 1000));
+    follow_.active =
+        std::chrono::milliseconds(static_cast<int64_t>(active_ * 1000));
     follow_.max_flows = static_cast<uint32_t>(max_flows_);
     follow_.buffer_bytes = static_cast<uint32_t>(buffer_mib_) << 20;
     return absl::OkStatus();
@@ -293,10 +311,10 @@ class FlowsCommand : public Command {
     lines_++;
     if (json_ && !follows_) output_ += lines_ == 1 ? "[\n" : ",\n";
     if (json_) {
-      AppendJson(row, &output_);
+      AppendJson(row, origin_, &output_);
       if (follows_) output_ += '\n';
     } else if (protobuf_) {
-      AppendProtobuf(row, &output_);
+      AppendProtobuf(row, origin_, &output_);
     } else {
       output_ += TableLine(row, layout_, units_);
     }
@@ -311,7 +329,8 @@ class FlowsCommand : public Command {
 
   FollowOptions follow_;
   SocketFilter filter_;
-  std::vector<std::string> uplinks_, addresses_, protocols_;
+  std::vector<std::string> uplinks_, addresses_, protocols_, labels_;
+  Origin origin_;
   std::vector<int> ports_;
   std::vector<int> wanted_protocols_;
   bool follows_ = false;
@@ -321,6 +340,7 @@ class FlowsCommand : public Command {
   SizeUnits units_ = SizeUnits::kBinary;
   double duration_ = 0;
   double idle_ = 60;
+  double active_ = 0;  // 0: open flows have no record
   int max_flows_ = 262144;
   int buffer_mib_ = 8;
 

@@ -185,7 +185,7 @@ class FlowsTest(unittest.TestCase):
                 ("tcp", "local", "timeout", None): 500,
                 ("tcp", "remote", "half_open", None): 500,
                 ("tcp", "remote", "fin", "remote"): 990,
-                ("udp", None, "closed", "local"): 3010,
+                ("udp", "local", "closed", "local"): 3010,
             },
         )
         self.assertEqual(len({row["cookie"] for row in flows if row["end"] == "fin"}), 3990)
@@ -218,7 +218,7 @@ class FlowsTest(unittest.TestCase):
             time.sleep(3)  # SYN-ACKs are sent again after a second
             rows = self.finish(follower)
             ends = collections.Counter((row["end"], row.get("opened_by")) for row in rows if row["record"] == "flow")
-            self.assertEqual((ends["fin", "remote"], ends["fin", "local"], ends["closed", None]), (100, 100, 100))
+            self.assertEqual((ends["fin", "remote"], ends["fin", "local"], ends["closed", "local"]), (100, 100, 100))
             self.assertEqual(sum(ends.values()) - 300, 500)
             self.assertTrue(any(row.get("reason") == "table_full" for row in rows))
             self.check_balance(before, rows)
@@ -327,6 +327,40 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual((second["end"], second["tx_payload_bytes"]), ("fin", 300))
         self.assertEqual((second["destination"], second["part"]), ("streamer", 1))
         self.assertEqual(first["cookie"], second["cookie"])
+        self.check_balance(before, rows)
+
+    def test_an_open_connection_is_seen_while_it_lives(self):
+        # A channel of gRPC that lives for weeks had no record before its end.
+        code = (
+            "import socket, sys\n"
+            "s = socket.create_connection((%r, %d))\n"
+            "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.connect((%r, %d))\n"
+            "print('ready', flush=True)\n"
+            "for line in sys.stdin: s.sendall(b'x' * 1000); u.send(b'u' * 100); u.recv(2000)\n"
+            "s.shutdown(1)\n"
+            "while s.recv(65536): pass\n" % (THERE, TCP, THERE, UDP)
+        )
+        before = self.series()
+        follower = self.follow("--active", "0.2")
+        process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with process:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            for count in range(3):
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+                self.wait_for_flows(follower, 2 * (count + 1))
+        self.wait_for_flows(follower, 8)
+        rows = self.finish(follower)
+        for protocol, end, sent in (("tcp", "fin", 3000), ("udp", "closed", 300)):
+            flow = [row for row in rows if row.get("protocol") == protocol]
+            *active, last = flow
+            self.assertEqual({row["end"] for row in active}, {"active"})
+            self.assertEqual((last["end"], last["opened_by"]), (end, "local"))
+            self.assertEqual([row["part"] for row in flow], list(range(len(flow))))
+            self.assertEqual(len({row["cookie"] for row in flow}), 1)
+            self.assertEqual(sum(row["tx_payload_bytes"] for row in flow), sent)
+            for earlier, later in zip(flow, flow[1:]):
+                self.assertLessEqual(earlier["start_ns"] + 200000000, later["start_ns"])
         self.check_balance(before, rows)
 
     def test_slots_beyond_the_first_extent_have_records(self):

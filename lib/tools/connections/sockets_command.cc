@@ -118,6 +118,10 @@ class SocketsCommand : public Command {
         .Excludes(exact);
     json.Excludes(columns).Excludes(units).Excludes(exact);
     flags
+        ->AddOption("--label", &labels_,
+                    "With --json or --protobuf: a label of each record")
+        .Type("KEY=VALUE");
+    flags
         ->AddOption("--interval", &interval_,
                     "Repeat at this interval, at least 0.1")
         .Type("SECONDS")
@@ -160,6 +164,12 @@ class SocketsCommand : public Command {
     }
     chosen_ = columns_ != DefaultColumns(false);
     NETMETER_RETURN_IF_ERROR(UseColumns(columns_));
+    if (!labels_.empty() && IsTable()) {
+      return absl::InvalidArgumentError("--label: needs --json or --protobuf");
+    }
+    auto origin = Origin::Make(labels_);
+    if (!origin.ok()) return origin.status();
+    origin_ = *std::move(origin);
     if (count_ != 0 && interval_ == 0) {
       return absl::InvalidArgumentError("--count: needs --interval");
     }
@@ -246,9 +256,9 @@ class SocketsCommand : public Command {
     }
     std::string text;
     if (json_) {
-      AppendJson(row, &text);
+      AppendJson(row, origin_, &text);
     } else {
-      AppendProtobuf(row, &text);
+      AppendProtobuf(row, origin_, &text);
     }
     return text;
   }
@@ -319,7 +329,8 @@ class SocketsCommand : public Command {
 
   std::string pin_dir_;
   std::vector<std::string> services_, destinations_, uplinks_, states_,
-      addresses_, protocols_;
+      addresses_, protocols_, labels_;
+  Origin origin_;
   std::vector<int> ports_;
   std::string sort_;
   std::string columns_ = DefaultColumns(false);

@@ -65,13 +65,16 @@ class SocketsCommandTest(unittest.TestCase):
 
     def test_protobuf_is_the_same_by_the_schema(self):
         kind = protobuf_stream.schema(SCHEMA).Socket
-        rows = {row["cookie"]: row for row in self.rows()}
-        status, out, _ = run("--protobuf", "--port", str(self.port))
+        labels = ("--label", "site=ulm", "--label", "tenant=a=b")
+        rows = {row["cookie"]: row for row in self.rows(*labels)}
+        status, out, _ = run("--protobuf", "--port", str(self.port), *labels)
         self.assertEqual(status, 0)
         seen = 0
         for message in protobuf_stream.messages(out, kind):
             row = rows[message.cookie]
             fields = {field.name: value for field, value in message.ListFields()}
+            fields["labels"] = dict(message.labels)
+            self.assertEqual((message.host, fields["labels"]), (socket.gethostname(), {"site": "ulm", "tenant": "a=b"}))
             fields["processes"] = [{"pid": p.pid, "fd": p.fd, "name": p.name} for p in message.processes]
             self.assertEqual(sorted(fields), sorted(row))
             for name, value in fields.items():
@@ -82,7 +85,7 @@ class SocketsCommandTest(unittest.TestCase):
 
     def test_every_field_of_the_schema_is_a_column_and_the_other_way_round(self):
         kind = protobuf_stream.schema(SCHEMA).Socket
-        names = [field.name for field in kind.DESCRIPTOR.fields if field.name != "processes"]
+        names = [field.name for field in kind.DESCRIPTOR.fields if field.name not in ("processes", "host", "labels")]
         status, out, error = run("--columns", ",".join(names), "--sort", names[-1], "--port", str(self.port))
         self.assertEqual(status, 0, error)
         self.assertEqual(out.decode().splitlines()[0].lower().split(), names)
