@@ -32,6 +32,8 @@ const char* WordOf(Budget::Direction direction) {
       return "tx";
     case Budget::Direction::kReceived:
       return "rx";
+    case Budget::Direction::kLarger:
+      return "larger";
   }
   return "";
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
 #include "lib/base/unique_fd.h"
@@ -28,6 +29,8 @@ namespace {
 constexpr size_t kMostBytes = 1 << 20;
 constexpr size_t kMostBudgets = 1000;
 constexpr int64_t kDay = 86400;
+constexpr absl::string_view kWeekdays[] = {"mon", "tue", "wed", "thu",
+                                           "fri", "sat", "sun"};
 
 // An invalid value, with its line. yaml-cpp throws, but no exception leaves this file.
 class BudgetError : public std::exception {
@@ -70,6 +73,51 @@ int Number(const YAML::Node& node, absl::string_view key, int least, int most) {
     Wrong(node, key, expected, text);
   }
   return number;
+}
+
+// "sat", "sat-sun", "0-6" (hours, the last one excluded), "sat 0-6" and lists of these.
+void AddFree(const YAML::Node& node, std::bitset<7 * 24>* hours) {
+  constexpr char kExpected[] =
+      "days and hours, as \"sat-sun\" or \"mon-fri 0-6\"";
+  const std::string text = Scalar(node, "free", kExpected);
+  int day[2] = {0, 6}, hour[2] = {0, 24};
+  for (const absl::string_view part :
+       absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(part, '-');
+    const bool is_hours =
+        absl::ascii_isdigit(static_cast<unsigned char>(part[0]));
+    if (ends.size() > 2 || (is_hours && ends.size() != 2)) {
+      Wrong(node, "free", kExpected, text);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      const absl::string_view end = ends[std::min(i, ends.size() - 1)];
+      const auto* const found =
+          std::find(std::begin(kWeekdays), std::end(kWeekdays), end);
+      if (is_hours ? !absl::SimpleAtoi(end, &hour[i]) || hour[i] > 24
+                   : found == std::end(kWeekdays)) {
+        Wrong(node, "free", kExpected, text);
+      }
+      if (!is_hours) day[i] = static_cast<int>(found - std::begin(kWeekdays));
+    }
+  }
+  if (day[0] > day[1] || hour[0] >= hour[1]) {
+    Wrong(node, "free", "the earlier one first", text);
+  }
+  for (int d = day[0]; d <= day[1]; ++d) {
+    for (int h = hour[0]; h < hour[1]; ++h) {
+      hours->set(static_cast<size_t>(d * 24 + h));
+    }
+  }
+}
+
+std::bitset<7 * 24> FreeHours(const YAML::Node& node) {
+  std::bitset<7 * 24> hours;
+  if (!node.IsSequence() || node.size() > 100) {
+    throw BudgetError(node,
+                      "free: expected a list, as [sat-sun, \"mon-fri 0-6\"]");
+  }
+  for (const YAML::Node& one : node) AddFree(one, &hours);
+  return hours;
 }
 
 std::vector<int> Levels(const YAML::Node& node) {
@@ -147,16 +195,41 @@ Budget ParseBudget(const YAML::Node& map, int reset_day) {
           Word<Budget::Direction>(value, key,
                                   {{"both", Budget::Direction::kBoth},
                                    {"tx", Budget::Direction::kSent},
-                                   {"rx", Budget::Direction::kReceived}});
+                                   {"rx", Budget::Direction::kReceived},
+                                   {"larger", Budget::Direction::kLarger}});
     } else if (key == "reset_day") {
       budget.reset_day = Number(value, key, 1, 31);
+    } else if (key == "days") {
+      budget.days = Number(value, key, 1, 3660);
+    } else if (key == "start") {
+      const auto day = ParseDay(Scalar(value, key, "a day, as 2026-11-22"));
+      if (!day.ok()) {
+        throw BudgetError(value,
+                          absl::StrCat(key, ": ", day.status().message()));
+      }
+      budget.start = *day;
+    } else if (key == "free") {
+      budget.free_hours = FreeHours(value);
+    } else if (key == "factor") {
+      const std::string text = Scalar(value, key, "a number, as 1.04");
+      if (!absl::SimpleAtod(text, &budget.factor) ||
+          !(budget.factor >= 0.01 && budget.factor <= 100)) {
+        Wrong(value, key, "a number from 0.01 to 100", text);
+      }
     } else if (key == "warn") {
       budget.warn = Levels(value);
     } else {
       UnknownKey(pair.first, key,
                  {"name", "limit", "service", "destination", "kind", "uplink",
-                  "path", "direction", "reset_day", "warn"});
+                  "path", "direction", "reset_day", "days", "start", "free",
+                  "factor", "warn"});
     }
+  }
+  if (seen.count("days") != 0 && seen.count("reset_day") != 0) {
+    throw BudgetError(map, "a budget has either days or reset_day");
+  }
+  if (seen.count("start") != 0 && budget.days == 0) {
+    throw BudgetError(map, "start: needs days, the length of a period");
   }
   if (budget.name.empty()) throw BudgetError(map, "a budget needs a name");
   if (budget.limit == 0) {
@@ -310,10 +383,14 @@ absl::StatusOr<int64_t> FirstRecord(Database* history) {
 absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
                                             const Budget& budget, int64_t now) {
   BudgetState state;
-  state.period = PeriodAround(HourOf(now).day, budget.reset_day);
+  const Day today = HourOf(now).day;
+  state.period = budget.days == 0
+                     ? PeriodAround(today, budget.reset_day)
+                     : PeriodOfDays(today, budget.days, budget.start);
   UsageQuery query;
   query.period = state.period;
-  query.by = UsageBy::kNothing;
+  // Hours that were folded into their day count as a whole.
+  query.by = budget.free_hours.any() ? UsageBy::kHour : UsageBy::kNothing;
   query.path = budget.path;
   query.service = budget.service;
   query.destination = budget.destination;
@@ -321,16 +398,30 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
   query.uplink = budget.uplink;
   const auto usage = ReadUsage(history, query);
   if (!usage.ok()) return usage.status();
+  Counters counted;
+  for (const UsageRow& row : usage->rows) {
+    const bool is_free =
+        row.hour != 0 &&
+        budget.free_hours[static_cast<size_t>(HourOfWeek(row.hour))];
+    if (!is_free) counted += row.counters;
+  }
   switch (budget.direction) {
     case Budget::Direction::kBoth:
-      state.used = usage->sum.bytes();
+      state.used = counted.bytes();
       break;
     case Budget::Direction::kSent:
-      state.used = usage->sum.tx_bytes();
+      state.used = counted.tx_bytes();
       break;
     case Budget::Direction::kReceived:
-      state.used = usage->sum.rx_bytes();
+      state.used = counted.rx_bytes();
       break;
+    case Budget::Direction::kLarger:
+      state.used = std::max(counted.tx_bytes(), counted.rx_bytes());
+      break;
+  }
+  if (budget.factor != 1) {
+    state.used = static_cast<int64_t>(
+        std::llround(static_cast<double>(state.used) * budget.factor));
   }
   const int64_t begin = StartOf(state.period.from);
   const int64_t end = StartOf(AddDays(state.period.to, 1));

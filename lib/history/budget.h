@@ -13,6 +13,7 @@
 #ifndef NETMETER_LIB_HISTORY_BUDGET_H_
 #define NETMETER_LIB_HISTORY_BUDGET_H_
 
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,7 +31,8 @@ namespace internal {
 constexpr char kDefaultBudgets[] = "/etc/netmeter-budgets.yml";
 
 struct Budget {
-  enum class Direction { kBoth, kSent, kReceived };
+  // kLarger: the direction with more bytes.
+  enum class Direction { kBoth, kSent, kReceived, kLarger };
 
   std::string name;
   int64_t limit = 0;                     // bytes, above 0
@@ -43,6 +45,13 @@ struct Budget {
   std::string path = "direct";
   Direction direction = Direction::kBoth;
   int reset_day = 1;
+  // Not 0: periods of this many days, one of which begins on `start`; 1 is a daily one.
+  int days = 0;
+  Day start = 20000101;
+  // Hours of the week that are free: hour 0 is Monday 0:00 to 1:00.
+  std::bitset<7 * 24> free_hours;
+  // Of the bytes counted: the provider counts this much more, such as 1.04.
+  double factor = 1;
   std::vector<int> warn = {80, 100};  // percent, ascending
 };
 

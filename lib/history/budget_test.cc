@@ -46,10 +46,17 @@ TEST(Budget, ParsesAllKeys) {
       "    uplink: satellite\n"
       "    direction: tx\n"
       "    reset_day: 31\n"
-      "    warn: [100, 50]\n",
+      "    warn: [100, 50]\n"
+      "  - name: plan\n"
+      "    limit: 1 GB\n"
+      "    direction: larger\n"
+      "    days: 28\n"
+      "    start: 2026-11-03\n"
+      "    free: [sat-sun, \"mon-fri 0-6\", \"fri 23-24\"]\n"
+      "    factor: 1.04\n",
       "f");
   ASSERT_TRUE(budgets.ok()) << budgets.status();
-  ASSERT_EQ(budgets->size(), 2u);
+  ASSERT_EQ(budgets->size(), 3u);
   EXPECT_EQ((*budgets)[0].limit, 100000000000);
   EXPECT_EQ((*budgets)[0].units, SizeUnits::kDecimal);
   EXPECT_EQ((*budgets)[1].units, SizeUnits::kBinary);
@@ -64,6 +71,14 @@ TEST(Budget, ParsesAllKeys) {
   EXPECT_EQ(backups.direction, Budget::Direction::kSent);
   EXPECT_EQ(backups.reset_day, 31);
   EXPECT_THAT(backups.warn, ElementsAre(50, 100));
+  const Budget& plan = (*budgets)[2];
+  EXPECT_EQ(plan.direction, Budget::Direction::kLarger);
+  EXPECT_EQ(plan.days, 28);
+  EXPECT_EQ(plan.start, 20261103);
+  EXPECT_EQ(plan.free_hours.count(), 2 * 24 + 5 * 6 + 1u);
+  EXPECT_TRUE(plan.free_hours[4 * 24 + 5] && plan.free_hours[4 * 24 + 23]);
+  EXPECT_FALSE(plan.free_hours[4 * 24 + 6] || plan.free_hours[4 * 24 + 22]);
+  EXPECT_EQ(plan.factor, 1.04);
 }
 
 TEST(Budget, WhatIsWrongIsOneLineWithItsPlace) {
@@ -104,6 +119,27 @@ TEST(Budget, WhatIsWrongIsOneLineWithItsPlace) {
               HasSubstr("path: expected direct or proxy, not 'up'"));
   EXPECT_THAT(error("budgets: [{name: a, limit: 5 B, uplinks: x}]"),
               HasSubstr("unknown key 'uplinks' (did you mean uplink?)"));
+  const auto key = [&error](const std::string& text) {
+    return error("budgets: [{name: a, limit: 5 B, " + text + "}]");
+  };
+  EXPECT_EQ(key("days: 28, reset_day: 3"),
+            "f:1: a budget has either days or reset_day");
+  EXPECT_EQ(key("start: 2026-11-03"),
+            "f:1: start: needs days, the length of a period");
+  EXPECT_EQ(key("days: 7, start: monday"),
+            "f:1: start: expected a day as 2026-11-22, not 'monday'");
+  EXPECT_EQ(key("factor: 0"),
+            "f:1: factor: expected a number from 0.01 to 100, not '0'");
+  EXPECT_EQ(key("free: sat"),
+            "f:1: free: expected a list, as [sat-sun, \"mon-fri 0-6\"]");
+  for (const char* const free :
+       {"6", "0-25", "sat-mon-tue", "weekend", "-", "0-", "6-6"}) {
+    EXPECT_THAT(key(std::string("free: [\"") + free + "\"]"),
+                HasSubstr("f:1: free: expected "))
+        << free;
+  }
+  EXPECT_EQ(key("free: [\"22-6\"]"),
+            "f:1: free: expected the earlier one first, not '22-6'");
   EXPECT_THAT(error("budgets: ["), HasSubstr("f:"));
   EXPECT_THAT(error("budgets: [{[a]: b}]"), HasSubstr("f:"));
 }
@@ -171,6 +207,32 @@ TEST_F(BudgetStateTest, IsOfThePeriodAndForecastsItsEnd) {
   budget_.service = "";
   now_ = StartOf(20261215);
   EXPECT_EQ(State().used, 0);
+}
+
+TEST_F(BudgetStateTest, PlansOfDaysFreeHoursAndFactorsAreTheProviders) {
+  // 2026-11-15 is a Sunday. The reads are totals of the meter.
+  now_ += 12 * 3600;
+  Count(100, 1000);
+  now_ = StartOf(20261116) + 5 * 3600;
+  Count(300, 3000);
+  now_ += 3600;
+  Count(700, 3500);
+  EXPECT_EQ(State().used, 4200);
+  budget_.direction = Budget::Direction::kLarger;
+  EXPECT_EQ(State().used, 3500);
+  budget_.days = 1;
+  EXPECT_EQ(State().used, 2500);
+  EXPECT_EQ(State().period.from, 20261116);
+  budget_.factor = 1.5;
+  EXPECT_EQ(State().used, 3750);
+  budget_.days = 28;
+  budget_.start = 20261116;
+  EXPECT_EQ(State().period.to, 20261213);
+  budget_.start = 20261117;
+  EXPECT_EQ(State().period.from, 20261020);
+  budget_.factor = 1;
+  for (size_t hour = 0; hour < 6; ++hour) budget_.free_hours.set(hour);
+  EXPECT_EQ(State().used, 1000);
 }
 
 // The bug: in the month of an installation the forecast was a fraction of the real usage.

@@ -120,6 +120,20 @@ Period PeriodAround(Day day, int reset_day) {
   return day >= period.from ? period : PeriodFrom(month - 1, reset_day);
 }
 
+Period PeriodOfDays(Day day, int days, Day start) {
+  const int since = DaysBetween(start, day);
+  const int over = ((since % days) + days) % days;  // days since its first one
+  const Day from = AddDays(day, -over);
+  return {from, AddDays(from, days - 1)};
+}
+
+int HourOfWeek(int64_t unix_seconds) {
+  const time_t time = unix_seconds;
+  tm local = {};
+  localtime_r(&time, &local);
+  return (local.tm_wday + 6) % 7 * 24 + local.tm_hour;
+}
+
 absl::StatusOr<Period> ParseMonth(absl::string_view text, int reset_day) {
   int part[2] = {};
   if (ParseNumbers(text, 2, part) && part[0] >= 1970 && part[1] >= 1 &&

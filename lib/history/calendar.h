@@ -56,6 +56,10 @@ struct Period {
 Period PeriodOf(int year, int month, int reset_day);
 // The billing period that contains `day`.
 Period PeriodAround(Day day, int reset_day);
+// The period of `days` days that contains `day`, if one of them begins on `start`.
+Period PeriodOfDays(Day day, int days, Day start);
+// The hour of the week of a local time: 0 is Monday 0:00 to 1:00, 167 the last one.
+int HourOfWeek(int64_t unix_seconds);
 // "2026-11". InvalidArgument if the text is not a month.
 absl::StatusOr<Period> ParseMonth(absl::string_view text, int reset_day);
 

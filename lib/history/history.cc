@@ -14,7 +14,7 @@ namespace {
 
 // "nmhi", for file(1), and to distinguish a history from any other database.
 constexpr int64_t kApplicationId = 0x6e6d6869;
-constexpr int64_t kSchemaVersion = 3;
+constexpr int64_t kSchemaVersion = 4;
 
 // docs/history.md explains it, and a test compares the two.
 constexpr char kSchema[] = R"(
@@ -75,6 +75,14 @@ CREATE TABLE interface(
   PRIMARY KEY(meter, ifindex)) WITHOUT ROWID;
 )";
 
+// Added in version 4.
+constexpr char kSamples[] = R"(
+CREATE TABLE five_minutes(
+  start INTEGER NOT NULL, uplink TEXT NOT NULL,
+  tx_bytes INTEGER NOT NULL, rx_bytes INTEGER NOT NULL,
+  PRIMARY KEY(start, uplink)) WITHOUT ROWID;
+)";
+
 absl::StatusOr<int64_t> Pragma(Database* database, absl::string_view name) {
   Statement pragma = database->Prepare(absl::StrCat("PRAGMA ", name));
   const int64_t value = pragma.Step() ? pragma.Integer(0) : 0;
@@ -93,7 +101,8 @@ absl::Status MakeTables(Database* database) {
   if (!version.ok()) return version.status();
   // Another process may have been faster.
   if (*version == kSchemaVersion) return absl::OkStatus();
-  for (const char* tables : {*version == 0 ? kSchema : "", kInterfaces}) {
+  for (const char* tables : {*version == 0 ? kSchema : "",
+                             *version < 3 ? kInterfaces : "", kSamples}) {
     NETMETER_RETURN_IF_ERROR(database->Execute(absl::StrReplaceAll(
         tables, {{"$", CounterColumns("$ INTEGER NOT NULL")},
                  {"%", CounterColumns("t.$")}})));
@@ -155,7 +164,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
     return absl::FailedPreconditionError(absl::StrCat(
         path, " is of a newer version (install a newer netmeter)"));
   }
-  // Version 2 only lacks a table that records alone use.
+  // Versions 2 and 3 only lack tables that the next record makes.
   if (*id == kApplicationId && *version < 2) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is of an old version (mv ", path, " ", path,

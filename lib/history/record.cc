@@ -50,6 +50,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_util.h"
+#include "lib/history/samples.h"
 
 namespace netmeter {
 namespace internal {
@@ -149,14 +150,17 @@ absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   return meter;
 }
 
+// Seconds since the last record, or since a new meter began to count.
+int64_t Elapsed(const Reading& reading, const Meter& meter) {
+  return reading.boottime - (meter.is_new ? reading.start_ns / 1000000000
+                                          : meter.recorded_boottime);
+}
+
 // Finds the hour for the traffic since the last record, and adds gaps.
 absl::StatusOr<LocalHour> FindHour(Database* history, const Reading& reading,
                                    const Meter& meter) {
-  int64_t elapsed = 0;
-  if (meter.is_new) {
-    elapsed = reading.boottime - reading.start_ns / 1000000000;
-  } else {
-    elapsed = reading.boottime - meter.recorded_boottime;
+  const int64_t elapsed = Elapsed(reading, meter);
+  if (!meter.is_new) {
     const int64_t expected = meter.recorded_at + elapsed;
     if (std::abs(reading.now - expected) > kClockStep) {
       NETMETER_RETURN_IF_ERROR(AddGap(history, expected, reading.now, "clock"));
@@ -474,7 +478,7 @@ absl::Status MakeRoom(Database* history, const RecordOptions& options) {
   for (const int64_t day : *drop) {
     NETMETER_RETURN_IF_ERROR(DropDay(history, day));
   }
-  return absl::OkStatus();
+  return DropSamples(history);
 }
 
 Recorded Describe(const Totals& difference, bool new_meter) {
@@ -527,6 +531,9 @@ absl::StatusOr<Recorded> Record(
   }
   const Totals difference = Difference(before, now);
   NETMETER_RETURN_IF_ERROR(AddToHour(history, hour->start, difference, &ids));
+  NETMETER_RETURN_IF_ERROR(
+      AddToSamples(history, difference,
+                   reading->now - Elapsed(*reading, *meter), reading->now));
   NETMETER_RETURN_IF_ERROR(
       ReplaceTotals(history, meter->id, before, now, &ids));
   NETMETER_RETURN_IF_ERROR(

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/history/samples.h"
 #include "lib/history/usage.h"
 
 namespace netmeter {
@@ -248,6 +249,72 @@ TEST_F(RecordTest, WhatWasCountedBeforeMidnightBelongsToThatDay) {
   EXPECT_EQ(Gaps(), "");
 }
 
+TEST_F(RecordTest, RowsAreHoursDaysMonthsOrYears) {
+  options_.keep_hours_days = 2;
+  for (const Day day : {20251231, 20261030, 20261101, 20261102}) {
+    reading_.now = StartOf(day) + 12 * 3600;
+    Count("mme", 1);
+    RecordNow();
+    Wait(7200);
+    Count("mme", 10);
+    RecordNow();
+  }
+  EXPECT_EQ(Rows(20260101, 20261130, UsageBy::kHour),
+            "2026-10-30=11 2026-11-01 12:00=1 2026-11-01 14:00=10 "
+            "2026-11-02 12:00=1 2026-11-02 14:00=10 ");
+  EXPECT_EQ(Rows(20250101, 20261130, UsageBy::kMonth),
+            "2025-12=11 2026-10=11 2026-11=22 ");
+  EXPECT_EQ(Rows(20250101, 20261130, UsageBy::kYear), "2025=11 2026=33 ");
+}
+
+// Twenty samples: one of 3 MB, one of 600 kB, three without traffic.
+TEST_F(RecordTest, ThePercentileLeavesOutTheHighestSamples) {
+  RecordNow();
+  const int64_t begin = reading_.now;
+  const auto percentile = [&](int percent) {
+    std::string text;
+    const auto rates = ReadPercentiles(history_.get(), {20261101, 20261101},
+                                       percent, begin + 20 * 300);
+    if (!rates.ok()) return std::string(rates.status().message());
+    for (const UplinkRate& rate : *rates) {
+      text += rate.uplink + " " + std::to_string(rate.sent) + " of " +
+              std::to_string(rate.samples) + " ";
+    }
+    return text;
+  };
+  EXPECT_THAT(percentile(95), HasSubstr("has no five-minute samples yet"));
+  for (int sample = 0; sample < 20; ++sample) {
+    const uint64_t bytes = sample == 7    ? 3000000
+                           : sample == 9  ? 600000
+                           : sample >= 17 ? 0
+                                          : 30000;
+    // Each minute, as the timer does.
+    for (int minute = 0; minute < 5; ++minute) {
+      Wait(60);
+      Count("mme", bytes / 5);
+      RecordNow();
+    }
+  }
+  EXPECT_EQ(percentile(100), " 80000 of 20 ");
+  EXPECT_EQ(percentile(95), " 16000 of 20 ");
+  EXPECT_EQ(percentile(90), " 800 of 20 ");
+  EXPECT_EQ(percentile(15), " 0 of 20 ");
+  // An interval of several samples is spread over them, and no byte is lost.
+  reading_.now = StartOf(20261102) + 43200;
+  RecordNow();
+  Wait(1500);
+  Count("mme", 1503);
+  RecordNow();
+  Statement rows = history_->Prepare(
+      "SELECT COUNT(*), SUM(tx_bytes), MAX(tx_bytes) FROM five_minutes "
+      "WHERE start >= " +
+      std::to_string(StartOf(20261102)));
+  ASSERT_TRUE(rows.Step());
+  EXPECT_EQ(rows.Integer(0), 5);
+  EXPECT_EQ(rows.Integer(1), 1503);
+  EXPECT_EQ(rows.Integer(2), 301);
+}
+
 TEST_F(RecordTest, ALongPauseIsAGapAndItsBytesStandAtItsEnd) {
   RecordNow();
   Wait(3 * 86400);
@@ -407,8 +474,10 @@ TEST_F(RecordTest, AnotherTimeZoneCountsNothingTwice) {
 TEST_F(RecordTest, AHistoryOfAnEarlierVersionGoesOnOrIsRefused) {
   Count("mme", 10);
   RecordNow();
-  ASSERT_TRUE(
-      history_->Execute("DROP TABLE interface; PRAGMA user_version=2").ok());
+  ASSERT_TRUE(history_
+                  ->Execute("DROP TABLE interface; DROP TABLE five_minutes; "
+                            "PRAGMA user_version=2")
+                  .ok());
   EXPECT_TRUE(OpenHistory(path(), Database::Mode::kRead).ok());
   Open();
   Count("mme", 1);
@@ -678,7 +747,7 @@ TEST_F(RecordTest, WhatIsNoHistoryIsRefusedAndNotTouched) {
               HasSubstr("is not a history of netmeter's"));
   unlink(other.c_str());
   Open();
-  ASSERT_TRUE(history_->Execute("PRAGMA user_version=4").ok());
+  ASSERT_TRUE(history_->Execute("PRAGMA user_version=5").ok());
   EXPECT_THAT(OpenHistory(path(), Database::Mode::kRead).status().message(),
               HasSubstr("is of a newer version"));
 }

@@ -2,6 +2,7 @@
 #include "lib/history/usage.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <string>
@@ -32,8 +33,11 @@ std::string ColumnsOf(UsageBy by) {
                           " THEN s.kind ELSE '' END, ", kDestination);
     case UsageBy::kUplink:
       return "'', s.uplink";
+    case UsageBy::kHour:
     case UsageBy::kDay:
-      return "'', t.day";
+    case UsageBy::kMonth:
+    case UsageBy::kYear:
+      return "'', t.time";
     case UsageBy::kNothing:
       return "'', ''";
   }
@@ -49,33 +53,73 @@ std::string GroupOf(UsageBy by) {
                           " THEN s.kind ELSE '' END, s.destination");
     case UsageBy::kUplink:
       return " GROUP BY s.uplink";
+    case UsageBy::kHour:
     case UsageBy::kDay:
-      return " GROUP BY t.day";
+    case UsageBy::kMonth:
+    case UsageBy::kYear:
+      return " GROUP BY t.time";
     case UsageBy::kNothing:
       return "";
   }
   return "";
 }
 
-// Sums by series first: there are many rows of few series. A day belongs to the key only
-// if the query asks for it. Reads hours for days that have no sum yet. CROSS JOIN makes
-// SQLite use the tables in this order. By itself it read each row of all hours, to look
-// up the day of each.
+// The time of a row, as a number: the start of an hour, 20261122, 202611 or 2026. By
+// hour, a day whose hours are gone is negative. Empty: rows are no times.
+std::string TimeOfDay(UsageBy by, absl::string_view day) {
+  switch (by) {
+    case UsageBy::kHour:
+      return absl::StrCat("-", day);
+    case UsageBy::kDay:
+      return std::string(day);
+    case UsageBy::kMonth:
+      return absl::StrCat(day, " / 100");
+    case UsageBy::kYear:
+      return absl::StrCat(day, " / 10000");
+    default:
+      return "";
+  }
+}
+
+std::string TimeText(UsageBy by, int64_t time) {
+  if (by == UsageBy::kHour && time >= 0) return FormatTime(time);
+  const std::string day =
+      FormatDay(static_cast<Day>(std::abs(by == UsageBy::kMonth  ? time * 100
+                                          : by == UsageBy::kYear ? time * 10000
+                                                                 : time)));
+  return day.substr(0, by == UsageBy::kMonth  ? 7
+                       : by == UsageBy::kYear ? 4
+                                              : day.size());
+}
+
+// Sums by series first: there are many rows of few series. A time belongs to the key only
+// if the query asks for it. Reads hours for days that have no sum yet, or if the rows are
+// hours. CROSS JOIN makes SQLite use the tables in this order. By itself it read each row
+// of all hours, to look up the day of each.
 std::string QueryText(UsageBy by) {
-  const bool by_day = by == UsageBy::kDay;
-  const auto from_days = [by_day](const char* table) {
-    return absl::StrCat(" UNION ALL SELECT series, ", by_day ? "day, " : "",
-                        CounterColumns("SUM($)"), " FROM ", table,
-                        " WHERE day BETWEEN ?1 AND ?2 GROUP BY series",
-                        by_day ? ", day" : "");
+  const bool by_hour = by == UsageBy::kHour;
+  const auto sums = [by](absl::string_view time, absl::string_view from) {
+    const bool timed = IsByTime(by);
+    return absl::StrCat("SELECT series, ",
+                        timed ? absl::StrCat(time, " AS time, ") : "",
+                        CounterColumns("SUM($) AS $"), " FROM ", from,
+                        " GROUP BY series", timed ? ", 2" : "");
+  };
+  const auto from_days = [&](absl::string_view table) {
+    return absl::StrCat(
+        " UNION ALL ",
+        sums(TimeOfDay(by, "day"),
+             absl::StrCat(table, " WHERE day BETWEEN ?1 AND ?2")));
   };
   return absl::StrCat(
-      "SELECT ", ColumnsOf(by), ", ", CounterColumns("SUM(t.$)"),
-      " FROM (SELECT series, ", by_day ? "h.day AS day, " : "",
-      CounterColumns("SUM($) AS $"),
-      " FROM hour h CROSS JOIN hour_traffic USING(start) WHERE h.day BETWEEN "
-      "?1 AND ?2 AND h.day NOT IN (SELECT day FROM summed_day) GROUP BY series",
-      by_day ? ", h.day" : "", from_days("day_sum"), from_days("day_traffic"),
+      "SELECT ", ColumnsOf(by), ", ", CounterColumns("SUM(t.$)"), " FROM (",
+      sums(
+          by_hour ? "start" : TimeOfDay(by, "h.day"),
+          absl::StrCat(
+              "hour h CROSS JOIN hour_traffic USING(start) WHERE h.day "
+              "BETWEEN ?1 AND ?2",
+              by_hour ? "" : " AND h.day NOT IN (SELECT day FROM summed_day)")),
+      by_hour ? "" : from_days("day_sum"), from_days("day_traffic"),
       ") t JOIN series s ON s.id = t.series WHERE s.path = ?3"
       " AND (?4 = '' OR s.name = ?4) AND (?8 <> 0 OR ?5 = '' OR ?5 = COALESCE("
       "NULLIF(",
@@ -157,6 +201,11 @@ absl::StatusOr<std::vector<Shortfall>> ReadShortfalls(Database* history,
 
 }  // namespace
 
+bool IsByTime(UsageBy by) {
+  return by == UsageBy::kHour || by == UsageBy::kDay || by == UsageBy::kMonth ||
+         by == UsageBy::kYear;
+}
+
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
   Statement select = history->Prepare(QueryText(query.by));
   select.Bind(1, int64_t{query.period.from})
@@ -172,9 +221,11 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
   while (select.Step()) {
     UsageRow row;
     row.kind = select.Text(0);
-    row.name = query.by == UsageBy::kDay
-                   ? FormatDay(static_cast<Day>(select.Integer(1)))
-                   : select.Text(1);
+    row.name = IsByTime(query.by) ? TimeText(query.by, select.Integer(1))
+                                  : select.Text(1);
+    if (query.by == UsageBy::kHour) {
+      row.hour = std::max<int64_t>(0, select.Integer(1));
+    }
     for (size_t i = 0; i < kCounterCount; ++i) {
       row.counters.value[i] = select.Integer(static_cast<int>(2 + i));
     }
@@ -191,7 +242,7 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
             [&query](const UsageRow& a, const UsageRow& b) {
               const int64_t bytes_a = a.counters.bytes();
               const int64_t bytes_b = b.counters.bytes();
-              if (query.by != UsageBy::kDay && bytes_a != bytes_b) {
+              if (!IsByTime(query.by) && bytes_a != bytes_b) {
                 return bytes_a > bytes_b;
               }
               return std::tie(a.name, a.kind) < std::tie(b.name, b.kind);

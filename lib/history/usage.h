@@ -21,7 +21,18 @@
 namespace netmeter {
 namespace internal {
 
-enum class UsageBy { kService, kDestination, kUplink, kDay, kNothing };
+enum class UsageBy {
+  kService,
+  kDestination,
+  kUplink,
+  kHour,
+  kDay,
+  kMonth,
+  kYear,
+  kNothing
+};
+// Whether rows are times.
+bool IsByTime(UsageBy by);
 
 struct UsageQuery {
   Period period;
@@ -44,8 +55,11 @@ struct UsageRow {
   // By service: its kind. By destination: "pending", "forwarded" or "uncounted" for
   // traffic without one, because a destination may have its name. Else "".
   std::string kind;
-  std::string name;  // of the service, the destination, the uplink or the day
+  // Of the service, the destination or the uplink; or the time: "2026-11-22 13:00",
+  // "2026-11-22", "2026-11" or "2026". By hour, a day whose hours are gone has one row.
+  std::string name;
   Counters counters;
+  int64_t hour = 0;  // by hour: its start, as Unix time; 0 for a whole day
   bool with_pending = false;  // by service: includes pending traffic
 };
 
@@ -58,7 +72,7 @@ struct Shortfall {
 };
 
 struct Usage {
-  std::vector<UsageRow> rows;  // most bytes first; days in their order
+  std::vector<UsageRow> rows;  // most bytes first; times in their order
   Counters sum;
   // If the query selects all traffic of uplinks.
   std::vector<Shortfall> shortfalls;

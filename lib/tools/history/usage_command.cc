@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // `netmeter usage`: the traffic of a billing period.
+#include <time.h>
+
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -7,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text_table.h"
+#include "lib/history/samples.h"
 #include "lib/history/usage.h"
 #include "lib/reader/difference.h"
 #include "lib/reader/words.h"
@@ -43,6 +47,8 @@ Examples:
   netmeter usage
   netmeter usage --month 2026-10 --by destination
   netmeter usage --reset-day 15 --by day --csv
+  netmeter usage --by day --top 10
+  netmeter usage --percentile 95 --uplink fibre
   netmeter usage --from 2026-11-01 --to 2026-11-07 --service magmad
 )";
 
@@ -57,36 +63,44 @@ class UsageCommand : public Command {
   void Declare(Flags* flags) override {
     AddDatabase(flags, &database_);
     period_.Declare(flags);
-    flags
-        ->AddChoice("--by", &query_.by,
-                    std::map<std::string, UsageBy>{
-                        {"service", UsageBy::kService},
-                        {"destination", UsageBy::kDestination},
-                        {"uplink", UsageBy::kUplink},
-                        {"day", UsageBy::kDay}},
-                    "The rows of the table")
-        .Type("WHAT")
-        .Default("service");
-    flags
-        ->AddOption("--path", &query_.path,
-                    "direct, proxy, or interface: what each interface counted")
-        .Type("PATH")
-        .OneOf({"direct", "proxy", kInterfacePath})
-        .ShowDefault();
-    flags
-        ->AddOption("--service", &query_.service,
-                    "Only this name, whatever its kind")
-        .Type("NAME");
-    flags
-        ->AddOption("--destination", &query_.destination,
-                    "Only this destination")
-        .Type("NAME");
+    const Option by =
+        flags
+            ->AddChoice("--by", &query_.by,
+                        std::map<std::string, UsageBy>{
+                            {"service", UsageBy::kService},
+                            {"destination", UsageBy::kDestination},
+                            {"uplink", UsageBy::kUplink},
+                            {"hour", UsageBy::kHour},
+                            {"day", UsageBy::kDay},
+                            {"month", UsageBy::kMonth},
+                            {"year", UsageBy::kYear}},
+                        "The rows of the table")
+            .Type("WHAT")
+            .Default("service");
+    const Option path =
+        flags
+            ->AddOption(
+                "--path", &query_.path,
+                "direct, proxy, or interface: what each interface counted")
+            .Type("PATH")
+            .OneOf({"direct", "proxy", kInterfacePath})
+            .ShowDefault();
+    const Option service = flags
+                               ->AddOption("--service", &query_.service,
+                                           "Only this name, whatever its kind")
+                               .Type("NAME");
+    const Option destination =
+        flags
+            ->AddOption("--destination", &query_.destination,
+                        "Only this destination")
+            .Type("NAME");
     std::vector<std::string> kinds = KindNames();
     kinds.push_back(kForwardedKind);
     kinds.push_back(kUncountedKind);
-    flags->AddOption("--kind", &query_.kind, "Only this kind")
-        .Type("KIND")
-        .OneOf(kinds);
+    const Option kind =
+        flags->AddOption("--kind", &query_.kind, "Only this kind")
+            .Type("KIND")
+            .OneOf(kinds);
     flags->AddOption("--uplink", &query_.uplink, "Only this uplink")
         .Type("NAME");
     const Option json =
@@ -95,6 +109,22 @@ class UsageCommand : public Command {
         flags->AddFlag("--csv", &csv_, "Print comma-separated values")
             .Excludes(json);
     AddSizes(flags, {json, csv}, &sizes_);
+    const Option top =
+        flags
+            ->AddOption("--top", &top_,
+                        "Only the N rows with most bytes, and the sum of all")
+            .Type("N")
+            .InRange(1, 1000000, Option::InHelp::kNo);
+    Option percentile =
+        flags
+            ->AddOption("--percentile", &percentile_,
+                        "Instead: the rate that this part of the five-minute\n"
+                        "samples of each uplink does not exceed, such as 95")
+            .Type("PERCENT")
+            .InRange(1, 100, Option::InHelp::kNo);
+    for (const Option& other : {by, path, service, destination, kind, top}) {
+      percentile.Excludes(other);
+    }
     flags->SetFooter(kUsageFooter);
   }
 
@@ -109,8 +139,10 @@ class UsageCommand : public Command {
   int Run() override {
     const auto history = OpenHistory(database_, Database::Mode::kRead);
     if (!history.ok()) return Fail(history.status().message());
-    const auto usage = ReadUsage(history->get(), query_);
+    if (percentile_ != 0) return PrintRates(history->get());
+    auto usage = ReadUsage(history->get(), query_);
     if (!usage.ok()) return Fail(usage.status().message());
+    if (top_ != 0) KeepLargest(static_cast<size_t>(top_), &usage->rows);
     if (json_) return Print(FormatUsageJson(*usage, query_));
     if (csv_) return Print(FormatUsageCsv(*usage, query_));
     const auto units = ReadSizeUnits(history->get());
@@ -120,9 +152,37 @@ class UsageCommand : public Command {
   }
 
  private:
+  static void KeepLargest(size_t count, std::vector<UsageRow>* rows) {
+    std::stable_sort(rows->begin(), rows->end(),
+                     [](const UsageRow& a, const UsageRow& b) {
+                       return a.counters.bytes() > b.counters.bytes();
+                     });
+    if (rows->size() > count) rows->resize(count);
+  }
+
+  int PrintRates(Database* history) const {
+    auto rates =
+        ReadPercentiles(history, query_.period, percentile_, time(nullptr));
+    if (!rates.ok()) return Fail(rates.status().message());
+    const auto is_other = [this](const UplinkRate& rate) {
+      return !query_.uplink.empty() &&
+             query_.uplink != (rate.uplink.empty() ? "-" : rate.uplink);
+    };
+    rates->erase(std::remove_if(rates->begin(), rates->end(), is_other),
+                 rates->end());
+    if (json_) {
+      return Print(FormatRatesJson(*rates, query_.period, percentile_));
+    }
+    if (csv_) return Print(FormatRatesCsv(*rates));
+    return Print(
+        FormatRatesTable(*rates, query_.period, percentile_, TerminalWidth()));
+  }
+
   std::string database_;
   PeriodOptions period_;
   UsageQuery query_;
+  int top_ = 0;         // 0: all rows
+  int percentile_ = 0;  // 0: not asked for
   bool json_ = false;
   bool csv_ = false;
   SizeOptions sizes_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/tools/history/usage_text.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
@@ -46,6 +47,12 @@ std::string Quote(const std::string& field) {
   return absl::StrCat("\"", absl::StrReplaceAll(safe, {{"\"", "\"\""}}), "\"");
 }
 
+// "12.345 Mbit/s": providers bill in powers of 1000.
+std::string RateText(int64_t bits_a_second) {
+  return absl::StrFormat("%.3f Mbit/s",
+                         static_cast<double>(bits_a_second) / 1e6);
+}
+
 void AddCounters(const Counters& counters, nlohmann::ordered_json* json) {
   for (size_t i = 0; i < kCounterCount; ++i) {
     (*json)[kRecordedCounters[i].name] = counters.value[i];
@@ -68,8 +75,14 @@ const char* UsageByName(UsageBy by) {
       return "destination";
     case UsageBy::kUplink:
       return "uplink";
+    case UsageBy::kHour:
+      return "hour";
     case UsageBy::kDay:
       return "day";
+    case UsageBy::kMonth:
+      return "month";
+    case UsageBy::kYear:
+      return "year";
     case UsageBy::kNothing:
       return "";
   }
@@ -185,6 +198,49 @@ std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
       absl::StrAppend(&text, ",", value);
     }
     text += "\n";
+  }
+  return text;
+}
+
+std::string FormatRatesTable(const std::vector<UplinkRate>& rates,
+                             const Period& period, int percent, size_t width) {
+  TextTable table({{"UPLINK", TextColumn::kLeft},
+                   {"SENT", TextColumn::kRight},
+                   {"RECEIVED", TextColumn::kRight},
+                   {"LARGER", TextColumn::kRight},
+                   {"SAMPLES", TextColumn::kRight, 1}});
+  for (const UplinkRate& rate : rates) {
+    table.Add({rate.uplink.empty() ? "-" : ToTerminal(rate.uplink),
+               RateText(rate.sent), RateText(rate.received),
+               RateText(std::max(rate.sent, rate.received)),
+               absl::StrCat(rate.samples)});
+  }
+  return absl::StrCat(FormatDay(period.from), " to ", FormatDay(period.to),
+                      ", percentile ", percent, " of five-minute samples\n",
+                      table.Format(width));
+}
+
+std::string FormatRatesJson(const std::vector<UplinkRate>& rates,
+                            const Period& period, int percent) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const UplinkRate& rate : rates) {
+    rows.push_back({{"uplink", rate.uplink},
+                    {"tx_bits_per_second", rate.sent},
+                    {"rx_bits_per_second", rate.received},
+                    {"samples", rate.samples}});
+  }
+  const nlohmann::ordered_json all = {{"from", FormatDay(period.from)},
+                                      {"to", FormatDay(period.to)},
+                                      {"percentile", percent},
+                                      {"rows", std::move(rows)}};
+  return all.dump(2) + "\n";
+}
+
+std::string FormatRatesCsv(const std::vector<UplinkRate>& rates) {
+  std::string text = "uplink,tx_bits_per_second,rx_bits_per_second,samples\n";
+  for (const UplinkRate& rate : rates) {
+    absl::StrAppend(&text, Quote(ToTerminal(rate.uplink)), ",", rate.sent, ",",
+                    rate.received, ",", rate.samples, "\n");
   }
   return text;
 }

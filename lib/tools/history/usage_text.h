@@ -8,15 +8,17 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "lib/base/text.h"
 #include "lib/history/budget.h"
+#include "lib/history/samples.h"
 #include "lib/history/usage.h"
 
 namespace netmeter {
 namespace internal {
 
-// "service", "destination", "uplink" or "day".
+// "service", "destination", "uplink", "hour" and so on.
 const char* UsageByName(UsageBy by);
 
 // "ok", "warning" or "used up".
@@ -31,6 +33,13 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
 std::string FormatUsageJson(const Usage& usage, const UsageQuery& query);
 // RFC 4180, but with plain line feeds; without gaps.
 std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query);
+
+// A percentile of five-minute samples.
+std::string FormatRatesTable(const std::vector<UplinkRate>& rates,
+                             const Period& period, int percent, size_t width);
+std::string FormatRatesJson(const std::vector<UplinkRate>& rates,
+                            const Period& period, int percent);
+std::string FormatRatesCsv(const std::vector<UplinkRate>& rates);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -94,6 +94,21 @@ TEST_F(UsageTextTest, JsonHasExactNumbersShortfallsAndGaps) {
   EXPECT_THAT(FormatUsageJson(usage_, query_), HasSubstr("\"day\": \"mme\""));
 }
 
+TEST_F(UsageTextTest, RatesAreThoseOfTheLargerDirection) {
+  const std::vector<UplinkRate> rates = {{"fibre", 12345678, 999000, 8640}};
+  EXPECT_EQ(FormatRatesTable(rates, query_.period, 95, 0),
+            "2026-11-15 to 2026-12-14, percentile 95 of five-minute samples\n"
+            "UPLINK           SENT      RECEIVED         LARGER  SAMPLES\n"
+            "fibre   12.346 Mbit/s  0.999 Mbit/s  12.346 Mbit/s     8640\n");
+  const auto json =
+      nlohmann::json::parse(FormatRatesJson(rates, query_.period, 95));
+  EXPECT_EQ(json["rows"][0]["tx_bits_per_second"], 12345678);
+  EXPECT_EQ(json["percentile"], 95);
+  EXPECT_EQ(FormatRatesCsv(rates),
+            "uplink,tx_bits_per_second,rx_bits_per_second,samples\n"
+            "fibre,12345678,999000,8640\n");
+}
+
 // Anybody may choose a name, also one that a spreadsheet executes.
 TEST_F(UsageTextTest, CsvQuotesAndIsNoFormula) {
   EXPECT_EQ(FormatUsageCsv(usage_, query_),
