@@ -4,15 +4,18 @@
 //   absl::StatusOr<LoadResult> result = Load(config);
 //   result = Load(pin_dir, [](Config* config) { config->max_series = 8192; });
 //
-// A load converges. Everything that can fail comes first: the load checks the
-// configuration, loads the programs, fills new maps, and attaches the new links. Until
-// then only this process holds these objects, and the loaded meter is as it was, except
-// that its tables may have new names. Each later step leaves a valid meter and can be
-// repeated: pin the new objects, mark `info` as unfinished, give each link its program,
-// write `info`, hand out ids. So if a load fails or is killed in the middle, the meter
-// still counts, and the next load repeats the steps and completes it. A first load that
-// fails is removed again.
+// A load converges. Everything that can fail comes first: MakePlan() checks the
+// configuration, Prepare() loads the programs, fills new maps, and attaches new links.
+// Until then only this process holds these objects, and the loaded meter is as it was,
+// except that its tables may have new names. Each later step leaves a valid meter and can
+// be repeated. Upgrade() pins the new maps, marks `info` as unfinished and gives each link
+// its program; Install() pins the links and maps of a first load; Finish() writes `info`
+// and hands out ids. So if a load fails or is killed in the middle, the meter still
+// counts, and the next load repeats the steps and completes it. A first load that fails
+// is removed again.
 //
+// - Leftover pins, and with `restart` all pins, are removed when the kernel has accepted
+//   the new programs. The new configuration is kept first, so the next load knows it.
 // - Only one loader works on a pin directory at a time (pin_dir.h).
 // - While programs are being replaced, `info` has no build_id. So the next load always
 //   has work to do, even if its configuration is the same.
