@@ -460,24 +460,26 @@ class Rig:
                     self.loader(*first)
             prepare()
             calls = [call for call in self.calls(*command) if call[0] in ("bpf", "mount", "rename")]
-            step = EVERY or max(1, len(calls) * len(kinds) * 4 // SAMPLE)
-            for kind, (error, on) in enumerate(kinds):
-                for call, n in calls[kind % step::step]:
-                    what = f"{name}, {call} {n} {error}{' and on' if on else ''}"
-                    prepare()
-                    begin = self.pause() if command[0] == "load" and not anew else None
-                    kill = (call, n, error) + (("on",) if on else ())
-                    self.note_end(name, self.loader(*command, kill=kill, check=False))
-                    count += 1
-                    if begin and self.list() is None:
-                        self.problems.append(f"{what}: no list")
-                    self.loader(*command)
-                    if begin or anew:
-                        self.expect_loaded(what)
-                    elif os.path.exists(self.pins):
-                        self.problems.append(f"{what}: {self.pins} is left")
-                    if begin:
-                        self.compare(begin, self.pause(), what)
+            cases = [(call, n, *kind) for call, n in calls for kind in kinds]
+            step = EVERY or max(1, len(cases) // SAMPLE)
+            while not (step % 2 and step % 3) and step > 1:  # else it would pass by some kinds
+                step += 1
+            for call, n, error, on in cases[::step]:
+                what = f"{name}, {call} {n} {error}{' and on' if on else ''}"
+                prepare()
+                begin = self.pause() if command[0] == "load" and not anew else None
+                kill = (call, n, error) + (("on",) if on else ())
+                self.note_end(name, self.loader(*command, kill=kill, check=False))
+                count += 1
+                if begin and self.list() is None:
+                    self.problems.append(f"{what}: no list")
+                self.loader(*command)
+                if begin or anew:
+                    self.expect_loaded(what)
+                elif os.path.exists(self.pins):
+                    self.problems.append(f"{what}: {self.pins} is left")
+                if begin:
+                    self.compare(begin, self.pause(), what)
         return count
 
 
