@@ -8,11 +8,11 @@
 // configuration, Prepare() loads the programs, fills new maps, and attaches new links.
 // Until then only this process holds these objects, and the loaded meter is as it was,
 // except that its tables may have new names. Each later step leaves a valid meter and can
-// be repeated. Upgrade() pins the new maps, marks `info` as unfinished and gives each link
-// its program; Install() pins the links and maps of a first load; Finish() writes `info`
-// and hands out ids. So if a load fails or is killed in the middle, the meter still
-// counts, and the next load repeats the steps and completes it. A first load that fails
-// is removed again.
+// be repeated. Upgrade() pins the new maps, marks `info` as unfinished and gives each
+// link its program. Install() pins the links and maps of a first load. Finish() writes
+// `info` and hands out ids. So if a load fails or is killed in the middle, the meter
+// still counts, and the next load repeats the steps and completes it. A first load that
+// fails is removed again.
 //
 // - Leftover pins, and with `restart` all pins, are removed when the kernel has accepted
 //   the new programs. The new configuration is kept first, so the next load knows it.
