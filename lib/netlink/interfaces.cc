@@ -34,13 +34,13 @@ namespace {
 constexpr char kWhat[] = "list the interfaces";
 
 // Device types of Ethernet that do not count 14 bytes in both directions. Measured by
-// interfaces_root_test.py.
+// uplinks_root_test.py.
 constexpr struct {
   absl::string_view kind;
   LinkHeader header;
 } kEthernetKinds[] = {
     {"bridge", {14, 0}}, {"vlan", {14, 0}},   {"vxlan", {0, 0}},
-    {"geneve", {0, 0}},  {"gretap", {0, 14}}, {"ip6gretap", {0, 14}},
+    {"geneve", {0, 0}},  {"gretap", {0, 14}}, {"ip6gretap", {0, 0}},
 };
 
 LinkHeader HeaderOf(unsigned short type, absl::string_view kind) {
