@@ -76,6 +76,7 @@ class BillTest(GatewayTest):
         cls.pods = [cls.add_container(number) for number in (2, 3)]
         cls.mac = Network(cls, "mac")
         lab.run("ip", "link", "add", "mac0", "link", "wwan3", "netns", cls.mac.name, "type", "macvlan", "mode", "bridge")
+        cls.mac.run("sysctl", "-qw", "net.ipv6.conf.mac0.disable_ipv6=1")
         cls.mac.run("ip", "address", "add", "10.77.2.3/24", "dev", "mac0")
         cls.mac.run("ip", "link", "set", "mac0", "up")
         cls.translate()
