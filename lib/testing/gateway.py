@@ -2,7 +2,7 @@
 """A gateway for root tests in Python: two uplinks to one internet, a LAN behind it, and a
 meter with these uplinks. All cables are without offloads and ARP, so each packet is real.
 
-    class GatewayOfThis(gateway.GatewayTest):
+    class BillTest(gateway.GatewayTest):
         @classmethod
         def setUpClass(cls):
             super().setUpClass()
