@@ -414,25 +414,6 @@ TEST_F(LoaderRootTest, ACgroupThatWasMadeAgainIsCountedAgain) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
-// An upgrade without an option that the first load had took that option's
-// effect away, and nobody was told.
-TEST_F(LoaderRootTest, AnUpgradeSaysWhatItChanges) {
-  config_.services = {"mme"};
-  MustLoad();
-  config_.services.clear();
-  config_.max_series = 5000;
-  config_.destinations.emplace_back();
-  config_.destinations.back().name = "cloud";
-  absl::StatusOr<LoadResult> result = Load(config_);
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_EQ(result->notes.size(), 1u);
-  EXPECT_EQ(result->notes[0],
-            "the configuration changed: max_series, services, destinations");
-  result = Load(config_);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_TRUE(result->notes.empty());
-}
-
 // A process may show a command line of megabytes; a hundred of them made the
 // loader use as much.
 TEST_F(LoaderRootTest, OfACommandLineOnlyTheBeginningIsRead) {
@@ -492,19 +473,6 @@ TEST_F(LoaderRootTest, WithoutACgroupTheLoadedMeterKeepsItsOwn) {
   EXPECT_EQ(result->action, Action::kUpgraded);
   SendFromCgroup(12);
   EXPECT_EQ(PayloadSent(), 12u);
-}
-
-TEST_F(LoaderRootTest, TwoMetersAreIndependent) {
-  MustLoad();
-  Config second = config_;
-  second.pin_dir += "-2";
-  ASSERT_TRUE(Load(second).ok());
-  SendFromCgroup(50);
-  EXPECT_EQ(PayloadSent(), 50u);
-  bool was_loaded;
-  EXPECT_TRUE(Unload(second.pin_dir, &was_loaded).ok());
-  SendFromCgroup(50);
-  EXPECT_EQ(PayloadSent(), 100u);
 }
 
 TEST_F(LoaderRootTest, StatusSaysWhatIsTrue) {
