@@ -54,7 +54,8 @@
 //   netmeter_lost_sockets_total
 //   netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
 //   netmeter_budget_used_bytes       path, direction}: only in netmeter-exporter's
-//                                    /metrics
+//   netmeter_uplink_bytes_total      /metrics, as the next two, which are counters
+//   netmeter_forwarded_bytes_total   {uplink, interface, direction}
 //
 // In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
 // sum(netmeter_retired_bytes_total) equals the interfaces' byte counters without their

@@ -16,6 +16,7 @@
 #include "lib/history/budget.h"
 #include "lib/history/history.h"
 #include "lib/publish/family_table.h"
+#include "lib/reader/difference.h"
 
 namespace netmeter {
 namespace internal {
@@ -64,6 +65,30 @@ void SortByLabels(std::vector<Metric>* metrics) {
             });
 }
 
+// The totals of uplinks' interfaces and of forwarded traffic, of the meter that was
+// recorded last.
+absl::Status ReadCounters(Database* history, std::vector<Metric>* uplinks,
+                          std::vector<Metric>* forwarded) {
+  Statement query = history->Prepare(
+      "SELECT s.kind, s.name, s.uplink, t.tx_bytes, t.rx_bytes FROM "
+      "meter_total t JOIN series s ON s.id = t.series WHERE t.meter = (SELECT "
+      "id FROM meter ORDER BY recorded_at DESC, id DESC LIMIT 1) AND s.kind IN "
+      "(?, ?)");
+  query.Bind(1, kInterfaceKind).Bind(2, kForwardedKind);
+  while (query.Step()) {
+    auto* const metrics = query.Text(0) == kForwardedKind ? forwarded : uplinks;
+    for (const int column : {3, 4}) {
+      metrics->push_back({{{"uplink", query.Text(2)},
+                           {"interface", query.Text(1)},
+                           {"direction", column == 3 ? "tx" : "rx"}},
+                          static_cast<uint64_t>(query.Integer(column))});
+    }
+  }
+  SortByLabels(uplinks);
+  SortByLabels(forwarded);
+  return query.status();
+}
+
 }  // namespace
 
 BudgetMetrics::BudgetMetrics(const std::string& config,
@@ -76,9 +101,9 @@ constexpr std::chrono::milliseconds BudgetMetrics::kPatience;
 constexpr std::chrono::milliseconds BudgetMetrics::kLockPatience;
 
 absl::Status BudgetMetrics::ReadInto(Values* values) const {
-  const auto budgets = ReadBudgetFile(config_);
+  auto budgets = ReadBudgetFile(config_);
   if (absl::IsNotFound(budgets.status()) && config_ == kDefaultBudgets) {
-    return absl::OkStatus();
+    budgets = std::vector<Budget>();
   }
   if (!budgets.ok()) return budgets.status();
   for (const Budget& budget : *budgets) {
@@ -88,7 +113,9 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
   SortByLabels(&values->limits);
   const auto history =
       OpenHistory(database_, Database::Mode::kRead, kLockPatience);
-  if (!history.ok()) return history.status();
+  if (!history.ok()) {
+    return budgets->empty() ? absl::OkStatus() : history.status();
+  }
   std::vector<Metric> used;
   for (const Budget& budget : *budgets) {
     if (ending_) return absl::CancelledError("read the budgets");
@@ -101,7 +128,7 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
   }
   SortByLabels(&used);
   values->used = std::move(used);
-  return absl::OkStatus();
+  return ReadCounters(history->get(), &values->uplinks, &values->forwarded);
 }
 
 BudgetMetrics::Values BudgetMetrics::Read() const {
@@ -113,10 +140,10 @@ BudgetMetrics::Values BudgetMetrics::Read() const {
 }
 
 void BudgetMetrics::Begin() {
-  // Most hosts have no budgets. A look at the file needs no thread, for each of which
-  // glibc reserves 64 MiB of address space.
+  // A host may have neither budgets nor a history. A look at the files needs no thread,
+  // for each of which glibc reserves 64 MiB of address space.
   if (config_ == kDefaultBudgets && access(config_.c_str(), F_OK) != 0 &&
-      errno == ENOENT) {
+      errno == ENOENT && access(database_.c_str(), F_OK) != 0) {
     values_ = Values();
     return;
   }
@@ -132,8 +159,12 @@ void BudgetMetrics::Begin() {
 void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
                           std::vector<Family>* families) {
   if (config_ == kOff) return;
-  const bool wanted = FamilySetAccess::Has(chosen, FamilyId::kBudgetLimit) ||
-                      FamilySetAccess::Has(chosen, FamilyId::kBudgetUsed);
+  const auto is_chosen = [&chosen](FamilyId id) {
+    return FamilySetAccess::Has(chosen, id);
+  };
+  const bool wanted =
+      is_chosen(FamilyId::kBudgetLimit) || is_chosen(FamilyId::kBudgetUsed) ||
+      is_chosen(FamilyId::kUplink) || is_chosen(FamilyId::kForwarded);
   if (wanted && now >= due_ && !reading_.valid()) {
     due_ = now + kLifetime;
     Begin();
@@ -142,13 +173,19 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
       reading_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
     Values values = reading_.get();
     // Another program locks the history: keep the previous values.
-    if (absl::IsUnavailable(values.status)) values.used = values_.used;
+    if (absl::IsUnavailable(values.status)) {
+      values.used = values_.used;
+      values.uplinks = values_.uplinks;
+      values.forwarded = values_.forwarded;
+    }
     values_ = std::move(values);
     due_ = std::max<Clock::time_point>(
         due_, now + kLifetimePerReading * values_.took);
   }
   AddFamily(FamilyId::kBudgetLimit, values_.limits, chosen, families);
   AddFamily(FamilyId::kBudgetUsed, values_.used, chosen, families);
+  AddFamily(FamilyId::kUplink, values_.uplinks, chosen, families);
+  AddFamily(FamilyId::kForwarded, values_.forwarded, chosen, families);
 }
 
 }  // namespace internal

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The budgets as metrics, for the page of netmeter-exporter.
+// What the history has as metrics, for the page of netmeter-exporter: budgets, what the
+// interfaces of uplinks counted, and forwarded traffic.
 //
 //   BudgetMetrics budgets("/etc/netmeter-budgets.yml", kDefaultHistory);
 //   budgets.AddTo(options.families, BudgetMetrics::Clock::now(), &families);
@@ -42,14 +43,15 @@ class BudgetMetrics {
   // (docs/history.md).
   static constexpr std::chrono::milliseconds kLockPatience{500};
 
-  // Publishes the budgets in `config`, or none if that is kOff. Reads nothing yet.
+  // Publishes the budgets in `config`, and the counters of the meter that was recorded
+  // last; nothing if `config` is kOff. Reads nothing yet.
   BudgetMetrics(const std::string& config, const std::string& database);
   // Waits for a read that is under way.
   ~BudgetMetrics();
   BudgetMetrics(const BudgetMetrics&) = delete;
   BudgetMetrics& operator=(const BudgetMetrics&) = delete;
 
-  // Adds the chosen ones of the two families, and reads the files first if that is due.
+  // Adds the chosen ones of the four families, and reads the files first if that is due.
   // The limits are there if the budget file could be read, and the used bytes if the
   // history could be read as well. While another program locks the history, the used
   // bytes are the previous ones.
@@ -57,13 +59,15 @@ class BudgetMetrics {
              std::vector<Family>* families);
 
   // Why a family is missing; OK if none is. A missing file at the default path of the
-  // budgets is no error.
+  // budgets is no error, and without budgets no history is none.
   const absl::Status& status() const { return values_.status; }
 
  private:
   struct Values {
     std::vector<Metric> limits;
     std::vector<Metric> used;
+    std::vector<Metric> uplinks;
+    std::vector<Metric> forwarded;
     absl::Status status;
     Clock::duration took{};
   };

@@ -160,6 +160,14 @@ constexpr FamilyInfo kTable[] = {
      "Network-layer bytes that a budget has used in its billing period, as of "
      "the last netmeter record.",
      FamilyType::kGauge},
+    {FamilyId::kUplink, "netmeter_uplink_bytes_total",
+     "Network-layer bytes that an interface of an uplink counted, as of the "
+     "last netmeter record: the bill.",
+     FamilyType::kCounter},
+    {FamilyId::kForwarded, "netmeter_forwarded_bytes_total",
+     "Network-layer bytes of an uplink that this host forwarded, by the "
+     "interface at the other side, as of the last netmeter record.",
+     FamilyType::kCounter},
 };
 static_assert(sizeof(kTable) / sizeof(kTable[0]) == kFamilies,
               "a row for each FamilyId");

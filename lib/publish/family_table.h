@@ -49,8 +49,10 @@ enum class FamilyId {
   kLostNames,
   kLostProcesses,
   kLostSockets,
-  kBudgetLimit,  // these two only from netmeter-exporter
+  kBudgetLimit,  // these four only from netmeter-exporter
   kBudgetUsed,
+  kUplink,
+  kForwarded,
   kCount,
 };
 

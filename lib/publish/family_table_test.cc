@@ -64,13 +64,14 @@ TEST(FamilySet, DefaultIsAllButTheHistogramAndWhatTellsOfTrouble) {
 TEST(FamilySet, BytesAreAllThatCountBytes) {
   EXPECT_THAT(
       Parsed("bytes"),
-      ElementsAre("netmeter_up", "netmeter_omitted_services",
-                  "netmeter_wire_bytes_total", "netmeter_pending_bytes",
-                  "netmeter_retired_bytes_total", "netmeter_proxy_bytes_total",
-                  "netmeter_proxy_pending_bytes",
-                  "netmeter_proxy_retired_bytes_total",
-                  "netmeter_tcp_retransmit_bytes_total",
-                  "netmeter_budget_limit_bytes", "netmeter_budget_used_bytes"));
+      ElementsAre(
+          "netmeter_up", "netmeter_omitted_services",
+          "netmeter_wire_bytes_total", "netmeter_pending_bytes",
+          "netmeter_retired_bytes_total", "netmeter_proxy_bytes_total",
+          "netmeter_proxy_pending_bytes", "netmeter_proxy_retired_bytes_total",
+          "netmeter_tcp_retransmit_bytes_total", "netmeter_budget_limit_bytes",
+          "netmeter_budget_used_bytes", "netmeter_uplink_bytes_total",
+          "netmeter_forwarded_bytes_total"));
 }
 
 TEST(FamilySet, NetmeterIsTheDefaultWithoutMagmasNames) {

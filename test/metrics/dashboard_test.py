@@ -14,6 +14,7 @@ import threading
 import time
 import unittest
 
+import gateway
 import lab
 import metrics_lab as m
 
@@ -168,6 +169,7 @@ class DashboardTest(unittest.TestCase):
         ):
             client = cls.meter.start([lab.PYTHON, "-c", *arguments], env=env)
             cls.addClassCleanup(m.end, client)
+        cls.forward()
         # Measured for as long as the test: it switches the kernel's measuring on.
         cost = subprocess.Popen(
             [lab.LIST, "cost", "--seconds", "100", "--json", "--pin-dir", cls.meter.pin_dir], stdout=subprocess.DEVNULL
@@ -181,6 +183,16 @@ class DashboardTest(unittest.TestCase):
         cls.addClassCleanup(page.shutdown)
         threading.Thread(target=page.serve_forever, daemon=True).start()
         m.start_prometheus(cls, {"netmeter": m.HTTP, "node": COST})
+
+    @classmethod
+    def forward(cls):
+        """A datagram from a LAN behind the gateway."""
+        lan = gateway.Network(cls, "lan")
+        lan.join("lan0", "eth0", 3)
+        lan.run("ip", "route", "add", "default", "via", "10.77.3.1")
+        lab.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes(100), (%r, 9))"
+        lan.run(lab.PYTHON, "-c", send % cls.cloud.THERE)
 
     @classmethod
     def start_exporter(cls):

@@ -50,7 +50,8 @@ Families, in this order; one that has no series yet is left out:
     netmeter_lost_sockets_total
     netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
     netmeter_budget_used_bytes       path, direction}: by netmeter-exporter only, on
-                                     /metrics
+    netmeter_uplink_bytes_total      /metrics, as the next two, which are counters
+    netmeter_forwarded_bytes_total   {uplink, interface, direction}
 
 Not in Scope.SERVICE are linux_*, netmeter_retired_bytes_total,
 netmeter_proxy_retired_bytes_total, netmeter_series, netmeter_series_limit and
