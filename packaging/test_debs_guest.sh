@@ -98,9 +98,9 @@ check "a user in the group reads" sh -c "setpriv --reuid=1234 --regid=1234 --gro
 check "a user outside of it does not" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter list'
 check "the exporter has it" retry sh -c "$(declare -f metrics); metrics | grep -q 'my-service'"
 
-check "there is no history yet" [ ! -e /var/lib/netmeter/history.db ]
-check "timers wait to be switched on" sh -c '! systemctl is-active netmeter-record.timer netmeter-record-last.service netmeter-retire.timer'
-check "the timer of the history" systemctl enable --now netmeter-record.timer
+check "the history is recorded from the first minute" systemctl is-active netmeter-record.timer netmeter-record-last.service
+check "it is recorded after the next boot, too" systemctl is-enabled netmeter-record.timer netmeter-record-last.service
+check "the other timer waits to be switched on" sh -c '! systemctl is-active netmeter-retire.timer'
 echo 'uplinks: {sky: [uplink]}' >> /etc/netmeter.yml
 check "a load with an uplink" systemctl reload netmeter
 check "a service uses the uplink" /embed
