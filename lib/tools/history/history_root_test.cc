@@ -92,6 +92,11 @@ TEST_F(HistoryTest, RecordsEachByteOnceAcrossLoads) {
   EXPECT_THAT(Usage("--bytes"), AllOf(HasSubstr("\nmme      service  1570"),
                                       HasSubstr("lost: ")));
   EXPECT_THAT(Usage("--csv"), HasSubstr("\nservice,mme,1570,0,"));
+  EXPECT_THAT(Usage("--by year --top 1 --csv"), HasSubstr(",1570,0,"));
+  EXPECT_THAT(
+      Usage("--percentile 100 --csv"),
+      StartsWith("uplink,tx_bits_per_second,rx_bits_per_second,samples\n,"));
+  EXPECT_THAT(Usage("--percentile 95 --by day"), HasSubstr("excludes"));
 }
 
 // As root records, and the group of the pins reads: it may not write anywhere.
