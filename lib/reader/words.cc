@@ -24,7 +24,7 @@ const char* KindName(Kind kind) {
     case Kind::kRetired:
       return "retired";
   }
-  return "unknown";
+  return kind == internal::kForwardedRow ? "forwarded" : "unknown";
 }
 
 const char* TransportName(Transport transport) {

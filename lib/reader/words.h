@@ -29,6 +29,9 @@ constexpr Transport kAllTransports[] = {Transport::kTcp, Transport::kUdp,
 // The words of all kinds.
 std::vector<std::string> KindNames();
 
+// The kind of a row of `netmeter list` with forwarded traffic, which is no series.
+constexpr Kind kForwardedRow = static_cast<Kind>(255);
+
 }  // namespace internal
 }  // namespace netmeter
 

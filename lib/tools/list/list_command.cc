@@ -20,6 +20,7 @@
 #include "lib/tools/list/list.h"
 #include "lib/tools/list/list_view.h"
 #include "lib/tools/options.h"
+#include "lib/tools/uplink_maps.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -55,9 +56,11 @@ KIND:
                   their destination yet; it moves to its own series when they do
   unattributed    sockets that no process owns, such as the kernel's own
   overflow        traffic for which no series or name was free
+  forwarded       what this host forwarded over an uplink, by the interface at the
+                  other side, such as br0; only in tables, with uplinks, as root,
+                  from Linux 6.4 on
 The sum over all kinds with PATH direct is the interfaces' count, without their
-layer-2 headers and without forwarded traffic, which is in no series:
-`netmeter uplinks` shows all traffic of each link.
+layer-2 headers. `netmeter uplinks` shows all traffic of each link.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 
@@ -120,7 +123,7 @@ class ListCommand : public Command {
         .Type("NAME");
     flags->AddOption("--kind", &filter_.kind, "Only this kind")
         .Type("KIND")
-        .OneOf(KindNames());
+        .OneOf(KindsOfRows());
     flags
         ->AddOption("--uplink", &filter_.uplink,
                     "Only this uplink; other: interfaces outside of the\n"
@@ -179,6 +182,7 @@ class ListCommand : public Command {
     if (since_text_.empty()) {
       const absl::Status read = (*meter)->ReadHost(&samples);
       if (!read.ok()) return Fail(read.message());
+      AddForwardedRows(&samples);
     } else {
       const absl::Status read = ReadHistory(**meter, &samples);
       if (!read.ok()) return Fail(read.message());
@@ -187,6 +191,32 @@ class ListCommand : public Command {
   }
 
  private:
+  static std::vector<std::string> KindsOfRows() {
+    std::vector<std::string> kinds = KindNames();
+    kinds.emplace_back(KindName(kForwardedRow));
+    return kinds;
+  }
+
+  // Adds rows of forwarded traffic to a table, if the meter has uplinks and this process
+  // may read them. JSON has series only.
+  void AddForwardedRows(std::vector<Sample>* samples) const {
+    if (json_) return;
+    const auto pairs = ReadForwarded(pin_dir_);
+    const auto links = ReadLinks(pin_dir_);
+    if (!pairs.ok() || !links.ok()) return;
+    for (const auto& row : NameForwarded(*pairs, *links)) {
+      Sample sample;
+      sample.kind = kForwardedRow;
+      sample.name = row.first.second;
+      sample.uplink = row.first.first;
+      for (size_t i = 0; i < kCounterCount; ++i) {
+        sample.*kRecordedCounters[i].field =
+            static_cast<uint64_t>(row.second.value[i]);
+      }
+      samples->push_back(std::move(sample));
+    }
+  }
+
   // Read each time, because a container may be new.
   static ContainerNames NamesOfContainers(const std::vector<Sample>& samples) {
     const bool any = std::any_of(
@@ -252,6 +282,7 @@ class ListCommand : public Command {
     for (;; std::this_thread::sleep_for(pause)) {
       auto samples = meter.ReadHost();
       if (!samples.ok()) return Fail(samples.status().message());
+      AddForwardedRows(&*samples);
       const double now = Monotonic();
       std::vector<ListRow> rows =
           ListRows(*samples, before, read_before == 0 ? 0 : now - read_before);

@@ -86,6 +86,13 @@ class UplinksTest(GatewayTest):
                 table, "(?m)^%s +layer-2 headers +%d +%d +- +-$" % (uplink, tx["layer2_header_bytes"], rx["layer2_header_bytes"])
             )
 
+        # It was in no row of netmeter list.
+        if MEASURED:
+            satellite = balance["satellite"]
+            numbers = " +".join(str(satellite[way]["forwarded_" + unit]) for unit in ("bytes", "packets") for way in ("tx", "rx"))
+            command = [lab.LIST, "list", "--bytes", "--pin-dir", self.meter.pin_dir, "--kind", "forwarded"]
+            self.assertRegex(lab.run(*command).decode(), "(?m)^forwarded +lan0 .* satellite +%s " % numbers)
+
     def test_3_top_and_sockets_have_the_uplink(self):
         service = lab.start_service(self, "mover", SERVICE)
         self.ask(service, "10.77.1.2", 5000)
