@@ -65,8 +65,9 @@ CREATE VIEW traffic AS
   FROM day_traffic t JOIN series s ON s.id = t.series;
 )";
 
-// Added in version 3: the interfaces of uplinks as the last record saw them.
+// Changed in version 4: the interfaces of uplinks as the last record saw them.
 constexpr char kInterfaces[] = R"(
+DROP TABLE IF EXISTS interface;
 CREATE TABLE interface(
   meter INTEGER NOT NULL, ifindex INTEGER NOT NULL,
   device INTEGER NOT NULL, name TEXT NOT NULL, uplink TEXT NOT NULL,
@@ -101,8 +102,8 @@ absl::Status MakeTables(Database* database) {
   if (!version.ok()) return version.status();
   // Another process may have been faster.
   if (*version == kSchemaVersion) return absl::OkStatus();
-  for (const char* tables : {*version == 0 ? kSchema : "",
-                             *version < 3 ? kInterfaces : "", kSamples}) {
+  for (const char* tables :
+       {*version == 0 ? kSchema : "", kInterfaces, kSamples}) {
     NETMETER_RETURN_IF_ERROR(database->Execute(absl::StrReplaceAll(
         tables, {{"$", CounterColumns("$ INTEGER NOT NULL")},
                  {"%", CounterColumns("t.$")}})));
