@@ -160,6 +160,18 @@ size_t DistanceOf(absl::string_view a, absl::string_view b) {
   return d[a.size()][b.size()];
 }
 
+constexpr char kUnits[] = " KMGTPE";
+
+// Divides *value by `base` until it is below `top`; returns how often, at most 6 times.
+size_t Scale(double base, double top, double* value) {
+  size_t unit = 0;
+  while (*value >= top && unit < 6) {
+    *value /= base;
+    ++unit;
+  }
+  return unit;
+}
+
 }  // namespace
 
 std::string ToUtf8(absl::string_view bytes) {
@@ -219,26 +231,47 @@ std::string DidYouMean(absl::string_view word,
 }
 
 std::string HumanBytes(uint64_t bytes, SizeUnits units) {
-  static constexpr const char* kNames[][2] = {{"KiB", "kB"}, {"MiB", "MB"},
-                                              {"GiB", "GB"}, {"TiB", "TB"},
-                                              {"PiB", "PB"}, {"EiB", "EB"}};
   if (units == SizeUnits::kExact) return absl::StrCat(bytes);
   const bool decimal = units == SizeUnits::kDecimal;
-  const unsigned base = decimal ? 1000 : 1024;
-  if (bytes < base) return absl::StrCat(bytes, " B");
-  double value = static_cast<double>(bytes) / base;
-  size_t unit = 0;
+  const double base = decimal ? 1000 : 1024;
+  double value = static_cast<double>(bytes);
+  if (value < base) return absl::StrCat(bytes, " B");
   // Rounding would turn 1023.95 into 1024.0.
-  while (value >= base - 0.05 && unit + 1 < sizeof(kNames) / sizeof(*kNames)) {
-    value /= base;
-    ++unit;
-  }
-  return absl::StrFormat("%.1f %s", value, kNames[unit][decimal ? 1 : 0]);
+  const size_t unit = Scale(base, base - 0.05, &value);
+  return absl::StrFormat("%.1f %c%s", value,
+                         decimal && unit == 1 ? 'k' : kUnits[unit],
+                         decimal ? "B" : "iB");
 }
 
 std::string HumanSignedBytes(int64_t bytes, SizeUnits units) {
   if (bytes >= 0) return HumanBytes(static_cast<uint64_t>(bytes), units);
   return "-" + HumanBytes(0 - static_cast<uint64_t>(bytes), units);
+}
+
+std::string ShortBytes(double bytes, SizeUnits units) {
+  const double base = units == SizeUnits::kDecimal ? 1000 : 1024;
+  // Rounding would turn 999.95 into 1000.0.
+  const size_t unit = Scale(base, 999.95, &bytes);
+  return unit == 0 ? absl::StrFormat("%.0f", bytes)
+                   : absl::StrFormat("%.1f%c", bytes, kUnits[unit]);
+}
+
+std::string HumanMilliseconds(double us) {
+  const double ms = us / 1000;
+  const int decimals = ms < 1 ? 3 : ms < 10 ? 2 : ms < 100 ? 1 : 0;
+  return absl::StrFormat("%.*f ms", decimals, ms);
+}
+
+std::string HumanDuration(uint64_t ms) {
+  const uint64_t seconds = ms / 1000;
+  if (seconds == 0) return absl::StrCat(ms, " ms");
+  if (seconds < 60) return absl::StrFormat("%d.%d s", seconds, ms / 100 % 10);
+  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60,
+                         seconds % 60);
+}
+
+std::string HumanPercent(double part, double all, int decimals) {
+  return absl::StrFormat("%.*f%%", decimals, all == 0 ? 0 : 100 * part / all);
 }
 
 }  // namespace internal

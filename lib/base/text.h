@@ -41,11 +41,14 @@ absl::string_view CutToWidth(absl::string_view utf8, size_t width);
 std::string DidYouMean(absl::string_view word,
                        const std::vector<std::string>& known);
 
-// Formats numbers of bytes for people. All sizes are formatted here.
+// Numbers for people. All sizes, rates, times and shares are formatted here.
 //
 //   HumanBytes(1536, SizeUnits::kBinary)   "1.5 KiB"
 //   HumanBytes(1536, SizeUnits::kDecimal)  "1.5 kB"
 //   HumanBytes(1536, SizeUnits::kExact)    "1536"
+//   HumanMilliseconds(1536)                "1.54 ms"
+//   HumanDuration(1536)                    "1.5 s"
+//   HumanPercent(1, 3)                     "33.3%"
 //
 // Threads: any.
 
@@ -59,6 +62,19 @@ std::string HumanBytes(uint64_t bytes, SizeUnits units);
 
 // Like HumanBytes(), for a number that may be negative, such as a difference of counters.
 std::string HumanSignedBytes(int64_t bytes, SizeUnits units);
+
+// "1.5K" for narrow columns, such as those of a screen that changes each second. At most
+// 6 characters.
+std::string ShortBytes(double bytes, SizeUnits units);
+
+// Three digits: "0.045 ms", "1.54 ms", "154 ms".
+std::string HumanMilliseconds(double us);
+
+// "312 ms", "12.3 s", "1:02:03".
+std::string HumanDuration(uint64_t ms);
+
+// "33.3%"; "0.0%" if `all` is 0.
+std::string HumanPercent(double part, double all, int decimals = 1);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -139,10 +139,16 @@ void TextTable::AddRow(std::string row) {
   rows_.push_back(std::move(row));
 }
 
-std::string TextTable::Format(size_t width) const {
+std::string TextTable::Format(size_t width, size_t indent) const {
   const TextLayout layout(columns_, width);
-  std::string text = layout.Header();
-  for (const std::string& row : rows_) text += layout.Line(CellsOf(row));
+  const std::string blanks(indent, ' ');
+  const bool headers = std::any_of(
+      columns_.begin(), columns_.end(),
+      [](const TextColumn& column) { return !column.header.empty(); });
+  std::string text = headers ? blanks + layout.Header() : "";
+  for (const std::string& row : rows_) {
+    absl::StrAppend(&text, blanks, layout.Line(CellsOf(row)));
+  }
   return text;
 }
 

@@ -80,8 +80,9 @@ class TextTable {
   static std::string RowOf(const std::vector<std::string>& cells);
   void AddRow(std::string row);
 
-  // The lines of the table. Like TextLayout, with columns as wide as their cells.
-  std::string Format(size_t width) const;
+  // The lines of the table, each behind `indent` blanks. Like TextLayout, with columns as
+  // wide as their cells. Without any header there is no line for them.
+  std::string Format(size_t width, size_t indent = 0) const;
 
  private:
   std::vector<TextColumn> columns_;

@@ -99,6 +99,13 @@ TEST(TextLayout, AStreamHasColumnsOfAFixedWidth) {
             "a-long-name      1\n");
 }
 
+TEST(TextTable, WithoutHeadersHasOnlyRows) {
+  TextTable table({{}, {"", TextColumn::kRight}, {}});
+  table.Add({"packets", "7", "reason"});
+  table.Add({"names", "12", ""});
+  EXPECT_EQ(table.Format(0, 2), "  packets   7  reason\n  names    12\n");
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

@@ -124,6 +124,27 @@ TEST(HumanSignedBytes, HasASign) {
             "-9.2 EB");
 }
 
+TEST(ShortBytes, HasSixCharactersAtMost) {
+  EXPECT_EQ(ShortBytes(812, SizeUnits::kBinary), "812");
+  EXPECT_EQ(ShortBytes(1000, SizeUnits::kBinary), "1.0K");
+  EXPECT_EQ(ShortBytes(1536, SizeUnits::kDecimal), "1.5K");
+  EXPECT_EQ(ShortBytes(999.94 * 1024, SizeUnits::kBinary), "999.9K");
+  EXPECT_EQ(ShortBytes(999.96 * 1024, SizeUnits::kBinary), "1.0M");
+}
+
+TEST(HumanMilliseconds, HasThreeDigits) {
+  EXPECT_EQ(HumanMilliseconds(45), "0.045 ms");
+  EXPECT_EQ(HumanMilliseconds(1536), "1.54 ms");
+  EXPECT_EQ(HumanMilliseconds(31250), "31.2 ms");
+  EXPECT_EQ(HumanMilliseconds(4294967), "4295 ms");
+}
+
+TEST(HumanPercent, OfNothingIsNothing) {
+  EXPECT_EQ(HumanPercent(1, 3), "33.3%");
+  EXPECT_EQ(HumanPercent(2, 3, 0), "67%");
+  EXPECT_EQ(HumanPercent(0, 0), "0.0%");
+}
+
 }  // namespace
 
 }  // namespace internal

@@ -33,7 +33,7 @@ std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes) {
                  ? "unlimited"
                  : absl::StrCat(HumanBytes(number, sizes), "/s");
     case Unit::kMicroseconds:
-      return absl::StrFormat("%.3f ms", static_cast<double>(number) / 1000);
+      return HumanMilliseconds(static_cast<double>(number));
     case Unit::kNone:
       break;
   }

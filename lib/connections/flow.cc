@@ -360,15 +360,6 @@ std::string TimeText(uint64_t realtime_ns) {
                          local.tm_sec);
 }
 
-// "312 ms", "12.3 s", "1:02:03".
-std::string DurationText(uint64_t ns) {
-  const uint64_t ms = ns / 1000000, seconds = ms / 1000;
-  if (seconds == 0) return absl::StrCat(ms, " ms");
-  if (seconds < 60) return absl::StrFormat("%d.%d s", seconds, ms / 100 % 10);
-  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60,
-                         seconds % 60);
-}
-
 // "nginx/812", or "812" if it has ended.
 std::string ProcessText(const FlowRow& row) {
   const uint32_t pid = row.record.state.tgid;
@@ -456,7 +447,7 @@ TextLayout FlowLayout(size_t width) {
                      {"TX", kRight, 0, 0, 10},
                      {"RX", kRight, 0, 0, 10},
                      {"RETRANSMIT", kRight, 7},
-                     {"RTT", kRight, 6, 0, 11}},
+                     {"RTT", kRight, 6, 0, 8}},
                     width);
 }
 
@@ -467,7 +458,7 @@ std::string TableLine(const FlowRow& row, const TextLayout& layout,
     cells.push_back(std::move(cell));
   };
   if (row.line == FlowLine::kFlow) {
-    add(DurationText(row.end_ns - row.start_ns));
+    add(HumanDuration((row.end_ns - row.start_ns) / 1000000));
     add(ProtocolName(row.record.event.protocol));
     add(EndText(row.record, true));
     add(EndText(row.record, false));

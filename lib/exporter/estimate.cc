@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
 #include "lib/exporter/reply_cache.h"
 #include "lib/publish/container.h"
 #include "lib/publish/exposition.h"
@@ -15,7 +17,13 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr double kMinutesOfMonth = 30 * 24 * 60;
+constexpr auto kRight = TextColumn::kRight;
+constexpr int kDaysOfMonth = 30;
+
+// In the units of a provider.
+std::string Volume(double bytes) {
+  return HumanBytes(static_cast<uint64_t>(bytes), SizeUnits::kDecimal);
+}
 
 // The bytes that magmad uploads: the reply with a label `service` on each metric.
 // magmad does not compress.
@@ -62,13 +70,15 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
                                              PublishOptions options,
                                              size_t omitted) {
   constexpr double kSecondsOfDay = 24 * 60 * 60;
-  std::string out = absl::StrFormat(
-      "\nThis gateway in a fleet, scraped by Prometheus, for each profile of "
-      "docs/fleet.md.\nBytes are those of a reply; days and months are with "
-      "gzip. A server of 1,000 gateways gets\n1,000 times the samples.\n\n"
-      "%-10s %-26s %6s %8s %10s %9s %8s %9s %10s\n",
-      "profile", "families", "every", "samples", "samples/s", "bytes", "gzip",
-      "MB a day", "GB a month");
+  TextTable table({{"PROFILE"},
+                   {"FAMILIES"},
+                   {"EVERY", kRight},
+                   {"SAMPLES", kRight},
+                   {"SAMPLES/S", kRight},
+                   {"BYTES", kRight},
+                   {"GZIP", kRight},
+                   {"A DAY", kRight},
+                   {"A MONTH", kRight}});
   for (const Profile& profile : kProfiles) {
     const auto set = FamilySet::Parse(profile.families);
     if (!set.ok()) return set.status();
@@ -79,13 +89,18 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
     const double scrapes = kSecondsOfDay / profile.seconds;
     const size_t count = SamplesOf(text);
     const size_t gzip = Gzip(text).size();
-    absl::StrAppendFormat(
-        &out, "%-10s %-26s %4d s %8d %10.2f %9d %8d %9.3f %10.3f\n",
-        profile.name, profile.families, profile.seconds, count,
-        static_cast<double>(count) / profile.seconds, text.size(), gzip,
-        1e-6 * scrapes * gzip, 30e-9 * scrapes * gzip);
+    table.Add(
+        {profile.name, profile.families, absl::StrCat(profile.seconds, " s"),
+         absl::StrCat(count),
+         absl::StrFormat("%.2f", static_cast<double>(count) / profile.seconds),
+         absl::StrCat(text.size()), absl::StrCat(gzip), Volume(scrapes * gzip),
+         Volume(kDaysOfMonth * scrapes * gzip)});
   }
-  return out;
+  return absl::StrCat(
+      "\nThis gateway in a fleet, scraped by Prometheus, for each profile of "
+      "docs/fleet.md.\nBytes are those of a reply; days and months are with "
+      "gzip. A server of 1,000 gateways gets\n1,000 times the samples.\n\n",
+      table.Format(0));
 }
 
 }  // namespace
@@ -100,13 +115,13 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   PublishOptions options = flags.publish;
   const size_t omitted =
       options.scope == Scope::kUnregistered ? OmitRegistered(&samples) : 0;
-  std::string out = absl::StrFormat(
-      "%d series. A month has 30 days, with a reply every minute. magmad "
-      "uploads replies without\ncompression; the month of /metrics is with "
-      "gzip.\n\n"
-      "%-22s %8s  %20s  %29s\n%-22s %8s  %9s %10s  %9s %8s %10s\n",
-      samples.size(), "", "", "Service303, magmad", "/metrics", "families",
-      "metrics", "bytes", "GB a month", "bytes", "gzip", "GB a month");
+  TextTable table({{"FAMILIES"},
+                   {"METRICS", kRight},
+                   {"SERVICE303 BYTES", kRight},
+                   {"A MONTH", kRight},
+                   {"/METRICS BYTES", kRight},
+                   {"GZIP", kRight},
+                   {"A MONTH", kRight}});
   const auto add = [&](const char* name, const FamilySet& set) {
     options.families = set;
     const std::vector<Family> families =
@@ -116,9 +131,10 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
     const size_t magma = BytesOfMagma(families, flags.service_name);
     const std::string text = ToText(families, TextFormat::kPrometheus);
     const size_t gzip = Gzip(text).size();
-    absl::StrAppendFormat(&out, "%-22s %8d  %9d %10.3f  %9d %8d %10.3f\n", name,
-                          metrics, magma, 1e-9 * kMinutesOfMonth * magma,
-                          text.size(), gzip, 1e-9 * kMinutesOfMonth * gzip);
+    constexpr double kReplies = kDaysOfMonth * 24 * 60;
+    table.Add({name, absl::StrCat(metrics), absl::StrCat(magma),
+               Volume(kReplies * magma), absl::StrCat(text.size()),
+               absl::StrCat(gzip), Volume(kReplies * gzip)});
   };
   for (const char* set : {"kernsnoopd", "bytes", "netmeter", "all"}) {
     const auto parsed = FamilySet::Parse(set);
@@ -129,7 +145,11 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   add("--families", flags.publish.families);
   const auto profiles = EstimateProfiles(samples, *health, options, omitted);
   if (!profiles.ok()) return profiles.status();
-  return out + *profiles;
+  return absl::StrCat(
+      samples.size(),
+      " series. A month has 30 days, with a reply every minute. magmad uploads "
+      "replies without\ncompression; the month of /metrics is with gzip.\n\n",
+      table.Format(0), *profiles);
 }
 
 }  // namespace internal

@@ -24,6 +24,7 @@
 #include "lib/base/kernel_object.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
+#include "lib/base/text_table.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/config.h"
 #include "lib/loader/hooks.h"
@@ -161,9 +162,9 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
        "connections that ended, or sent 16 KiB, without a name"},
       {"destinations_capped", Load(stats.destinations_capped),
        "names refused: a service had too many of them"},
-      {"series_retired", Load(stats.series_retired),
-       "idle series that went into kind retired"},
-      {"names_retired", Load(stats.names_retired),
+      {"series_retireed", Load(stats.series_retireed),
+       "idle series that went into kind retireed"},
+      {"names_retireed", Load(stats.names_retireed),
        "unused names that were forgotten"},
       {"registrations", Load(stats.registrations),
        "services registered by setsockopt"},
@@ -337,8 +338,8 @@ std::string RepairOf(const MeterStatus& status) {
 
 // Apparent damage may be the work in progress of a loader.
 std::string AdviceOf(const MeterStatus& status, absl::string_view command) {
-  return status.loader_at_work ? "(look again: a netmeter-loader is running)\n"
-                               : absl::StrCat("(run: ", command, ")\n");
+  return status.loader_at_work ? "(look again: a netmeter-loader is running)"
+                               : absl::StrCat("(run: ", command, ")");
 }
 
 std::string TextWithoutInfo(const MeterStatus& status) {
@@ -346,66 +347,64 @@ std::string TextWithoutInfo(const MeterStatus& status) {
     return absl::StrCat(
         "damaged: ", status.pin_dir,
         ": these maps are missing: ", absl::StrJoin(status.missing_maps, ", "),
-        " ", AdviceOf(status, RepairOf(status)));
+        " ", AdviceOf(status, RepairOf(status)), "\n");
   }
   if (absl::IsFailedPrecondition(status.load_refusal)) {
     return absl::StrCat("not loaded: ", status.load_refusal.message(), "\n");
   }
   return absl::StrCat("not loaded: no meter at ", status.pin_dir, " ",
-                      AdviceOf(status, LoaderCommand("load", status.pin_dir)));
+                      AdviceOf(status, LoaderCommand("load", status.pin_dir)),
+                      "\n");
 }
 
 // One line for each defect, with the command that repairs it, and one line for
 // what the caller cannot see.
-std::string DamageOf(const MeterStatus& status) {
+void AddDamage(const MeterStatus& status, TextTable* table) {
   const std::string run = AdviceOf(status, RepairOf(status));
-  std::string text;
+  const auto add = [&](const char* what, const std::string& text) {
+    table->Add({what, absl::StrCat(text, " ", run)});
+  };
   if (!status.sees_pins) {
-    absl::StrAppend(
-        &text, "  UNSEEN          the pins, so missing programs and maps are ",
-        "not reported (run on the host as root)\n");
+    table->Add({"UNSEEN",
+                "the pins, so missing programs and maps are not reported (run "
+                "on the host as root)"});
   }
   // An unload sets `closed`, and so does a first load that fails. It has
   // removed the missing pins, and a load creates them again.
   if (status.closed) {
-    return absl::StrCat(text,
-                        "  CLOSED          an unload or a first load is "
-                        "running, was killed or failed ",
-                        run);
+    return add("CLOSED",
+               "an unload or a first load is running, was killed or failed");
   }
   if (status.cgroup_gone) {
-    absl::StrAppend(&text,
-                    "  GONE            the cgroup was removed: nothing is "
-                    "counted until it is created again ",
-                    run);
+    add("GONE",
+        "the cgroup was removed: nothing is counted until it is created again");
   }
   for (const std::string& pin : status.missing_links) {
     if (status.cgroup_gone) break;  // they went with it
-    absl::StrAppend(&text, "  MISSING         ", pin,
-                    ": its program is not attached ", run);
+    add("MISSING", absl::StrCat(pin, ": its program is not attached"));
   }
   for (const std::string& pin : status.missing_maps) {
-    absl::StrAppend(&text, "  MISSING         ", pin, ": a map ", run);
+    add("MISSING", absl::StrCat(pin, ": a map"));
   }
   if (status.unfinished) {
-    absl::StrAppend(&text,
-                    "  UNFINISHED      an upgrade: until it is finished, new "
-                    "series may count as overflow ",
-                    run);
+    add("UNFINISHED",
+        "an upgrade: until it is finished, new series may count as overflow");
   }
-  return text;
 }
 
 // Excludes the reserved series and names, which users can neither fill nor free.
-std::string TableAsText(const TableStatus& table) {
-  if (!table.known) {
-    return absl::StrFormat("  %-10s  ? of %d (root only)\n", table.name,
-                           table.limit);
-  }
-  return absl::StrFormat(
-      "  %-10s  %d of %d (%.0f%%)\n", table.name, table.used, table.limit,
-      100.0 * static_cast<double>(table.used) /
-          static_cast<double>(table.limit == 0 ? 1 : table.limit));
+std::string UseOf(const TableStatus& table) {
+  return table.known
+             ? absl::StrCat(table.used, " of ", table.limit, " (",
+                            HumanPercent(static_cast<double>(table.used),
+                                         static_cast<double>(table.limit)),
+                            ")")
+             : absl::StrCat("? of ", table.limit, " (root only)");
+}
+
+// The lines are never cut: their texts are advice, often to be copied.
+std::string Section(const std::string& title, const TextTable& table) {
+  return absl::StrCat(title, "\n", table.Format(/*width=*/0, /*indent=*/2));
 }
 
 }  // namespace
@@ -413,39 +412,40 @@ std::string TableAsText(const TableStatus& table) {
 std::string StatusAsText(const MeterStatus& status) {
   if (!status.has_info) return TextWithoutInfo(status);
   const nm_info& info = status.info;
-  std::string text = absl::StrFormat(
-      "%s: libnetmeter %s, ABI %d.%d\n"
-      "  pins            %s\n"
-      "  cgroup          %s\n"
-      "  kernel          %s, %d possible CPUs\n"
-      "  counting since  %s\n"
-      "  loaded at       %s\n"
-      "  adds            received %s, sent %s\n",
-      status.state == MeterState::kLoaded ? "loaded" : "damaged",
-      TextOf(info.version), info.abi_major, info.abi_minor, status.pin_dir,
-      TextOf(info.cgroup), TextOf(info.kernel), libbpf_num_possible_cpus(),
-      TimeOf(info.created_ns), TimeOf(info.loaded_ns), status.adds_received,
-      status.adds_sent);
-  text += DamageOf(status);
-  text += "optional parts:\n";
+  TextTable meter({{}, {}}), features({{}, {}, {}}), tables({{}, {}});
+  TextTable lost({{}, {}, {"", TextColumn::kRight}, {}});
+  TextTable seen({{}, {"", TextColumn::kRight}, {}});
+  meter.Add({"pins", status.pin_dir});
+  meter.Add({"cgroup", TextOf(info.cgroup)});
+  meter.Add(
+      {"kernel", absl::StrCat(TextOf(info.kernel), ", ",
+                              libbpf_num_possible_cpus(), " possible CPUs")});
+  meter.Add({"counting since", TimeOf(info.created_ns)});
+  meter.Add({"loaded at", TimeOf(info.loaded_ns)});
+  meter.Add({"adds", absl::StrCat("received ", status.adds_received, ", sent ",
+                                  status.adds_sent)});
+  AddDamage(status, &meter);
   for (const FeatureStatus& feature : status.features) {
-    absl::StrAppendFormat(&text, "  %-16s  %-3s  %s\n", feature.name,
-                          feature.active ? "on" : "off", feature.reason);
+    features.Add({feature.name, feature.active ? "on" : "off", feature.reason});
   }
-  text += "tables:\n";
-  for (const TableStatus& table : status.tables) text += TableAsText(table);
-  text += "lost:\n";
-  for (const LossStatus& loss : status.lost) {
-    absl::StrAppendFormat(&text, "  %-9s  %-14s  %d%s%s\n", loss.unit,
-                          loss.reason, loss.count, loss.count == 0 ? "" : "  ",
-                          loss.count == 0 ? "" : loss.meaning);
+  for (const TableStatus& table : status.tables) {
+    tables.Add({table.name, UseOf(table)});
   }
-  text += "seen:\n";
+  for (const LossStatus& one : status.lost) {
+    lost.Add({one.unit, one.reason, absl::StrCat(one.count),
+                       one.count == 0 ? "" : one.meaning});
+  }
   for (const EventStatus& event : status.seen) {
-    absl::StrAppendFormat(&text, "  %-22s  %d  %s\n", event.name, event.count,
-                          event.meaning);
+    seen.Add({event.name, absl::StrCat(event.count), event.meaning});
   }
-  return text;
+  return absl::StrCat(
+      Section(absl::StrCat(
+                  status.state == MeterState::kLoaded ? "loaded" : "damaged",
+                  ": libnetmeter ", TextOf(info.version), ", ABI ",
+                  info.abi_major, ".", info.abi_minor),
+              meter),
+      Section("optional parts:", features), Section("tables:", tables),
+      Section("lost:", lost), Section("seen:", seen));
 }
 
 // Programs read this, so keys are only ever added. A number that could not be read is
@@ -484,8 +484,8 @@ std::string StatusAsJson(const MeterStatus& status) {
           {"used", table.known ? Json(table.used) : Json(nullptr)},
           {"limit", table.limit}};
     }
-    for (const LossStatus& loss : status.lost) {
-      json["lost"][loss.unit][loss.reason] = loss.count;
+    for (const LossStatus& one : status.lost) {
+      json["lost"][one.unit][one.reason] = one.count;
     }
     for (const EventStatus& event : status.seen) {
       json["seen"][event.name] = event.count;

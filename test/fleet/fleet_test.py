@@ -70,7 +70,7 @@ while True:
 def rows_of(estimate):
     """{profile: (seconds, samples, bytes by gzip)} of what --estimate prints."""
     found = {}
-    for line in estimate[estimate.index("\nprofile ") :].splitlines()[2:]:
+    for line in estimate[estimate.index("\nPROFILE ") :].splitlines()[2:]:
         name, _, seconds, _, samples, _, _, size = line.split()[:8]
         found[name] = (int(seconds), int(samples), int(size))
     return found

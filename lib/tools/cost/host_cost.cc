@@ -17,6 +17,7 @@
 #include "lib/base/kernel_object.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
+#include "lib/base/text_table.h"
 #include "lib/base/unique_fd.h"
 #include "lib/tools/cost/program_holders.h"
 
@@ -149,36 +150,41 @@ HostCost CostBetween(const HostCost& before, HostCost after, double seconds) {
   return after;
 }
 
-std::string HostCostTable(const HostCost& cost) {
-  std::string table = absl::StrFormat(
-      "%6s  %-16s %-22s %12s %9s %9s %10s  %s\n", "ID", "NAME", "TYPE",
-      "RUNS/S", "NS/RUN", "OF A CPU", "MAPS KiB", "HELD BY");
-  uint64_t runs = 0, run_ns = 0, bytes = 0;
-  const auto row = [&](const std::string& id, const std::string& name,
+std::string HostCostTable(const HostCost& cost, SizeUnits units, size_t width) {
+  constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
+  TextTable table({{"ID", kRight, 2},
+                   {"NAME", kLeft, 0, 16},
+                   {"TYPE", kLeft, 3},
+                   {"RUNS/S", kRight},
+                   {"NS/RUN", kRight},
+                   {"OF A CPU", kRight},
+                   {"MAPS", kRight, 1},
+                   {"HELD BY"}});
+  const auto add = [&](const std::string& id, const std::string& name,
                        const std::string& type, const HostProgram& program,
                        uint64_t map_bytes, const std::string& held) {
-    absl::StrAppendFormat(
-        &table, "%6s  %-16s %-22s %12.1f %9.1f %8.4f%% %10.0f  %s\n", id, name,
-        type, static_cast<double>(program.runs) / cost.seconds,
-        NsPerRun(program), CpuPercent(program, cost.seconds),
-        static_cast<double>(map_bytes) / 1024, held);
+    table.Add({id, name, type,
+               absl::StrFormat(
+                   "%.1f", static_cast<double>(program.runs) / cost.seconds),
+               absl::StrFormat("%.1f", NsPerRun(program)),
+               HumanPercent(CpuPercent(program, cost.seconds), 100, 4),
+               HumanBytes(map_bytes, units), held});
   };
+  HostProgram all;
   for (const HostProgram& program : cost.programs) {
-    row(absl::StrCat(program.id), ToTerminal(program.name), program.type,
+    add(absl::StrCat(program.id), ToTerminal(program.name), program.type,
         program, MapBytes(cost, program), HeldBy(program));
-    runs += program.runs;
-    run_ns += program.run_ns;
+    all.runs += program.runs;
+    all.run_ns += program.run_ns;
   }
   // A map that several programs share counts once.
+  uint64_t bytes = 0;
   for (const auto& map : cost.maps) bytes += map.second.bytes;
-  HostProgram all;
-  all.runs = runs;
-  all.run_ns = run_ns;
-  row("", "all",
+  add("", "all",
       absl::StrCat(cost.programs.size(), " programs, ", cost.maps.size(),
                    " maps"),
       all, bytes, absl::StrFormat("over %.1f s", cost.seconds));
-  return table;
+  return table.Format(width);
 }
 
 std::string HostCostJson(const HostCost& cost) {

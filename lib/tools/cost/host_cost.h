@@ -16,12 +16,14 @@
 #ifndef NETMETER_LIB_TOOLS_COST_HOST_COST_H_
 #define NETMETER_LIB_TOOLS_COST_HOST_COST_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/base/text.h"
 
 namespace netmeter {
 namespace internal {
@@ -63,8 +65,8 @@ absl::StatusOr<HostCost> ReadHostCost();
 // a new one has all of its runs.
 HostCost CostBetween(const HostCost& before, HostCost after, double seconds);
 
-// A table, and one JSON object in one line.
-std::string HostCostTable(const HostCost& cost);
+// A table that fits `width` (0: any), and one JSON object in one line.
+std::string HostCostTable(const HostCost& cost, SizeUnits units, size_t width);
 std::string HostCostJson(const HostCost& cost);
 
 }  // namespace internal

@@ -128,7 +128,7 @@ TEST_F(HostCostTest, RunsAreCountedToTheLastOne) {
 TEST_F(HostCostTest, WhatHoldsAProgramIsNotGuessed) {
   HostCost cost;
   cost.programs.resize(1);
-  const std::string table = HostCostTable(cost);
+  const std::string table = HostCostTable(cost, SizeUnits::kBinary, 0);
   EXPECT_NE(table.find("(not found)"), std::string::npos) << table;
 }
 

@@ -16,6 +16,8 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/status_util.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
 #include "lib/base/unique_fd.h"
 #include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
@@ -81,37 +83,37 @@ std::string ToJson(const std::vector<ProgramCost>& programs,
 }
 
 std::string ToText(const std::vector<ProgramCost>& programs,
-                   const std::vector<MapCost>& maps, double seconds) {
-  constexpr char kRow[] = "  %-16s %12.0f %10.0f %11.4f%%\n";
-  std::string text = absl::StrFormat("programs, over %.1f s\n", seconds);
-  absl::StrAppendFormat(&text, "  %-16s %12s %10s %12s\n", "name", "runs/s",
-                        "ns/run", "of one CPU");
+                   const std::vector<MapCost>& maps, double seconds,
+                   SizeUnits units) {
+  constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
+  TextTable program_table({{"PROGRAM", kLeft, 0, 16, 16},
+                           {"RUNS/S", kRight},
+                           {"NS/RUN", kRight},
+                           {"OF A CPU", kRight}});
   ProgramCost sum;
   sum.name = "all";
-  const auto row = [&](const ProgramCost& program) {
-    absl::StrAppendFormat(
-        &text, kRow, program.name, static_cast<double>(program.runs) / seconds,
-        NsPerRun(program), static_cast<double>(program.run_ns) / seconds / 1e7);
+  const auto add = [&](const ProgramCost& program) {
+    program_table.Add(
+        {program.name,
+         absl::StrFormat("%.1f", static_cast<double>(program.runs) / seconds),
+         absl::StrFormat("%.1f", NsPerRun(program)),
+         HumanPercent(static_cast<double>(program.run_ns), seconds * 1e9, 4)});
   };
   for (const ProgramCost& program : programs) {
-    row(program);
+    add(program);
     sum.runs += program.runs;
     sum.run_ns += program.run_ns;
   }
-  row(sum);
-  absl::StrAppend(&text, "maps\n");
-  absl::StrAppendFormat(&text, "  %-16s %12s\n", "name", "KiB");
-  MapCost all = {"all", 0};
-  const auto map_row = [&](const MapCost& map) {
-    absl::StrAppendFormat(&text, "  %-16s %12.0f\n", map.name,
-                          static_cast<double>(map.bytes) / 1024);
-  };
+  add(sum);
+  TextTable map_table({{"MAP", kLeft, 0, 16, 16}, {"MEMORY", kRight}});
+  uint64_t bytes = 0;
   for (const MapCost& map : maps) {
-    map_row(map);
-    all.bytes += map.bytes;
+    map_table.Add({map.name, HumanBytes(map.bytes, units)});
+    bytes += map.bytes;
   }
-  map_row(all);
-  return text;
+  map_table.Add({"all", HumanBytes(bytes, units)});
+  return absl::StrCat(program_table.Format(0), "\n", map_table.Format(0),
+                      absl::StrFormat("\nmeasured for %.1f s\n", seconds));
 }
 
 }  // namespace
@@ -180,7 +182,7 @@ absl::StatusOr<UniqueFd> MeasureRunTimes() {
 }
 
 absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
-                                        CostFormat format) {
+                                        CostFormat format, SizeUnits units) {
   const absl::StatusOr<UniqueFd> stats = MeasureRunTimes();
   if (!stats.ok()) return stats.status();
   absl::StatusOr<Cost> before = ReadCost(pin_dir);
@@ -194,7 +196,7 @@ absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
   const std::vector<ProgramCost> programs = Difference(*before, *after);
   return format == CostFormat::kJson
              ? ToJson(programs, after->maps, took.count())
-             : ToText(programs, after->maps, took.count());
+             : ToText(programs, after->maps, took.count(), units);
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/base/text.h"
 #include "lib/base/unique_fd.h"
 
 namespace netmeter {
@@ -47,7 +48,7 @@ absl::StatusOr<UniqueFd> MeasureRunTimes();
 // Lets the kernel measure for `seconds` (BPF_ENABLE_STATS, Linux 5.8), which costs
 // every BPF program of the host about 20 ns a run, and returns a report.
 absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
-                                        CostFormat format);
+                                        CostFormat format, SizeUnits units);
 
 // The totals as metrics in Prometheus' text format, for the node exporter's textfile
 // collector.

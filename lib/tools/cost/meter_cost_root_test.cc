@@ -32,7 +32,8 @@ using ::testing::HasSubstr;
 TEST_F(LoaderRootTest, CostIsThatOfOurProgramsAndMaps) {
   EXPECT_TRUE(absl::IsNotFound(ReadCost(config_.pin_dir).status()));
   EXPECT_TRUE(absl::IsNotFound(
-      MeasureCost(config_.pin_dir, 1, CostFormat::kText).status()));
+      MeasureCost(config_.pin_dir, 1, CostFormat::kText, SizeUnits::kBinary)
+          .status()));
   MustLoad();
   std::atomic<bool> stop{false};
   std::thread traffic([&] {
@@ -42,7 +43,7 @@ TEST_F(LoaderRootTest, CostIsThatOfOurProgramsAndMaps) {
     }
   });
   const absl::StatusOr<std::string> text =
-      MeasureCost(config_.pin_dir, 1, CostFormat::kJson);
+      MeasureCost(config_.pin_dir, 1, CostFormat::kJson, SizeUnits::kBinary);
   stop = true;
   traffic.join();
   ASSERT_TRUE(text.ok()) << text.status();

@@ -90,13 +90,6 @@ std::string NameOf(const ReportPart& part, size_t i) {
   return part.by == UsageBy::kUplink ? "no uplink" : "no name known";
 }
 
-std::string Percent(int64_t part, int64_t all) {
-  return absl::StrFormat("%.1f %%", all == 0
-                                        ? 0.0
-                                        : 100.0 * static_cast<double>(part) /
-                                              static_cast<double>(all));
-}
-
 std::string LabelOf(const ReportPart& part, size_t i) {
   return i < part.days.size() - 1 ? NameOf(part, i) : "all others";
 }
@@ -199,8 +192,10 @@ std::string TableRow(const std::string& name, const Counters& counters,
   return absl::StrCat("<tr><td>", name, "</td><td>", human(counters.tx_bytes()),
                       "</td><td>", human(counters.rx_bytes()), "</td><td>",
                       human(counters.bytes()), "</td><td>",
-                      Percent(counters.bytes(), all), "</td><td>",
-                      human(counters.tx_retransmit_bytes()), "</td></tr>\n");
+                      HumanPercent(static_cast<double>(counters.bytes()),
+                                   static_cast<double>(all)),
+                      "</td><td>", human(counters.tx_retransmit_bytes()),
+                      "</td></tr>\n");
 }
 
 std::string FormatPart(const ReportPart& part, const Period& period,
@@ -248,7 +243,7 @@ std::string FormatBudgets(const Report& report) {
     absl::StrAppend(
         &html, "<tr><td>", Escape(budget.name), "</td><td>",
         FormatDay(state.period.to), "</td><td", over ? " class=\"bad\"" : "",
-        ">", human(state.used), " (", state.percent, " %)</td><td>",
+        ">", human(state.used), " (", state.percent, "%)</td><td>",
         human(budget.limit), "</td><td>", human(budget.limit - state.used),
         "</td><td>", state.forecast < 0 ? "-" : human(state.forecast),
         "</td><td>", BudgetWord(state),

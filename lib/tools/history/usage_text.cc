@@ -6,7 +6,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
@@ -117,14 +116,11 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
        {"RETRANSMIT", TextColumn::kRight, 4}});
   const auto add = [&](const std::string& name, const std::string& kind,
                        const Counters& counters) {
-    const double share = usage.sum.bytes() == 0
-                             ? 0
-                             : 100.0 * static_cast<double>(counters.bytes()) /
-                                   static_cast<double>(usage.sum.bytes());
     table.Add({name, kind, HumanSignedBytes(counters.tx_bytes(), units),
                HumanSignedBytes(counters.rx_bytes(), units),
                HumanSignedBytes(counters.bytes(), units),
-               absl::StrFormat("%.1f%%", share),
+               HumanPercent(static_cast<double>(counters.bytes()),
+                            static_cast<double>(usage.sum.bytes())),
                HumanSignedBytes(counters.tx_retransmit_bytes(), units)});
   };
   for (const UsageRow& row : usage.rows) {

@@ -8,16 +8,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/text.h"
-#include "lib/base/text_table.h"
 #include "lib/base/unique_fd.h"
 #include "lib/base/users.h"
 
@@ -112,14 +109,6 @@ ContainerNames ReadContainerNames(const std::string& state) {
 
 namespace {
 
-constexpr size_t kUplinkColumn = 5;  // if there are uplinks
-using Row = std::vector<std::string>;
-
-uint64_t Traffic(const Sample& sample) {
-  const uint64_t sum = sample.tx_bytes + sample.rx_bytes;
-  return sum < sample.tx_bytes ? std::numeric_limits<uint64_t>::max() : sum;
-}
-
 // The readable name of a container, or of a user; empty if there is none.
 std::string ReadableName(const Sample& sample,
                          const ContainerNames& containers) {
@@ -130,25 +119,6 @@ std::string ReadableName(const Sample& sample,
   if (sample.kind != Kind::kContainer) return "";
   const auto found = containers.find(sample.name);
   return found == containers.end() ? "" : found->second;
-}
-
-Row RowOf(const Sample& sample, SizeUnits units,
-          const ContainerNames& containers) {
-  const auto bytes = [units](uint64_t value) {
-    return HumanBytes(value, units);
-  };
-  return {KindName(sample.kind),
-          ShownName(sample, containers),
-          sample.destination.empty() ? "-" : ToTerminal(sample.destination),
-          TransportName(sample.transport),
-          PathName(sample.path),
-          bytes(sample.tx_bytes),
-          bytes(sample.rx_bytes),
-          absl::StrCat(sample.tx_packets),
-          absl::StrCat(sample.rx_packets),
-          bytes(sample.tx_payload_bytes),
-          bytes(sample.rx_payload_bytes),
-          bytes(sample.tx_retransmit_bytes)};
 }
 
 // The fields of TcpConnections; null if unknown.
@@ -168,18 +138,6 @@ nlohmann::ordered_json ToJson(const TcpConnections& tcp) {
 
 }  // namespace
 
-void SortByTraffic(std::vector<Sample>* samples) {
-  std::sort(
-      samples->begin(), samples->end(), [](const Sample& a, const Sample& b) {
-        const uint64_t traffic_a = Traffic(a);
-        const uint64_t traffic_b = Traffic(b);
-        if (traffic_a != traffic_b) return traffic_a > traffic_b;
-        return std::tie(a.kind, a.name, a.destination, a.transport, a.path,
-                        a.uplink) < std::tie(b.kind, b.name, b.destination,
-                                             b.transport, b.path, b.uplink);
-      });
-}
-
 std::string ShownName(const Sample& sample, const ContainerNames& containers) {
   const std::string readable = ReadableName(sample, containers);
   if (readable.empty()) return ToTerminal(sample.name);
@@ -193,35 +151,6 @@ bool HaveUplinks(const std::vector<Sample>& samples) {
 
 std::string ShownUplink(const Sample& sample) {
   return sample.uplink.empty() ? "-" : ToTerminal(sample.uplink);
-}
-
-std::string FormatTable(const std::vector<Sample>& samples, SizeUnits units,
-                        const std::string& when_empty,
-                        const ContainerNames& containers) {
-  constexpr auto kRight = TextColumn::kRight;
-  std::vector<TextColumn> columns = {{"KIND"},
-                                     {"NAME"},
-                                     {"DESTINATION"},
-                                     {"TRANSPORT"},
-                                     {"PATH"},
-                                     {"TX", kRight},
-                                     {"RX", kRight},
-                                     {"TX PKTS", kRight},
-                                     {"RX PKTS", kRight},
-                                     {"TX PAYLOAD", kRight},
-                                     {"RX PAYLOAD", kRight},
-                                     {"RETRANSMIT", kRight}};
-  const bool uplinks = HaveUplinks(samples);
-  if (uplinks) columns.insert(columns.begin() + kUplinkColumn, {"UPLINK"});
-  TextTable rows(std::move(columns));
-  for (const Sample& sample : samples) {
-    Row row = RowOf(sample, units, containers);
-    if (uplinks) row.insert(row.begin() + kUplinkColumn, ShownUplink(sample));
-    rows.Add(row);
-  }
-  std::string table = rows.Format(0);
-  if (samples.empty()) absl::StrAppend(&table, ToTerminal(when_empty), "\n");
-  return table;
 }
 
 std::string FormatJson(const std::vector<Sample>& samples,

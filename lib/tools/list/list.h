@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "lib/base/text.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -34,9 +33,6 @@ using ContainerNames = std::map<std::string, std::string>;
 // container, and one for all containers of each other runtime's storage driver.
 ContainerNames ReadContainerNames(const std::string& state);
 
-// Most traffic first (bytes sent plus received), then by name.
-void SortByTraffic(std::vector<Sample>* samples);
-
 // The name in a table, safe for a terminal. A container or user with a name has it after
 // its id: "0123456789ab (web)", "1000 (alice)".
 std::string ShownName(const Sample& sample, const ContainerNames& containers);
@@ -44,12 +40,6 @@ std::string ShownName(const Sample& sample, const ContainerNames& containers);
 // Whether a table needs a column for uplinks, and the text in it.
 bool HaveUplinks(const std::vector<Sample>& samples);
 std::string ShownUplink(const Sample& sample);
-
-// An aligned table with a header, and with uplinks if there are any. Names are those of
-// ShownName(). Without samples: the header and the line `when_empty`.
-std::string FormatTable(const std::vector<Sample>& samples, SizeUnits units,
-                        const std::string& when_empty,
-                        const ContainerNames& containers = {});
 
 // One array of objects. Names are valid UTF-8, numbers are exact. A container with a
 // name in `containers` has the field container_name, and a user with a name user_name.

@@ -253,25 +253,24 @@ class ListCommand : public Command {
   int Show(const std::vector<Sample>& samples) const {
     std::vector<ListRow> rows = ListRows(samples, {}, 0);
     FilterRows(filter_, &rows);
-    const ListView view = View(samples);
+    ListView view = View(samples);
     SortRows(sort_.value_or(ListSort::kTotal), &rows, view.is_signed);
-    if (!json_ && (view.width > 0 || view.is_signed) && !rows.empty()) {
-      return Print(absl::StrCat(heading_, FormatView(rows, view)));
-    }
     // For programs: only series, no sums.
-    if (top_ > 0 && rows.size() > top_) rows.resize(top_);
-    std::vector<Sample> chosen;
-    for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
-    if (json_) return Print(FormatJson(chosen, view.containers));
+    view.sums = !json_ && (view.width > 0 || view.is_signed);
+    if (!view.sums && top_ > 0 && rows.size() > top_) rows.resize(top_);
+    if (json_) {
+      std::vector<Sample> chosen;
+      for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
+      return Print(FormatJson(chosen, view.containers));
+    }
     // Either the meter has no series, or the filter matches none.
-    const std::string when_empty =
-        samples.empty()
-            ? absl::StrCat(
-                  "(nothing counted yet: the meter is loaded, but saw no "
-                  "packet; if there is traffic, run: ",
-                  LoaderCommand("status", pin_dir_), ")")
-            : view.when_empty;
-    return Print(FormatTable(chosen, view.units, when_empty, view.containers));
+    if (samples.empty()) {
+      view.when_empty = absl::StrCat(
+          "(nothing counted yet: the meter is loaded, but saw no packet; if "
+          "there is traffic, run: ",
+          LoaderCommand("status", pin_dir_), ")");
+    }
+    return Print(absl::StrCat(heading_, FormatView(rows, view)));
   }
 
   // Runs until a signal, or until the reader of its output has gone.

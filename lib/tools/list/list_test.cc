@@ -95,8 +95,6 @@ TEST_F(ContainerNamesTest, WhatMakesNoSenseHasNoName) {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 Sample MakeSample(const std::string& name, uint64_t tx, uint64_t rx) {
   Sample sample;
@@ -106,76 +104,6 @@ Sample MakeSample(const std::string& name, uint64_t tx, uint64_t rx) {
   sample.tx_bytes = tx;
   sample.rx_bytes = rx;
   return sample;
-}
-
-TEST(FormatTable, ContainersHaveTheirNames) {
-  Sample known = MakeSample("0123456789ab", 1, 2), other = known;
-  known.kind = other.kind = Kind::kContainer;
-  other.name = "ba9876543210";
-  Sample service = known;
-  service.kind = Kind::kService;
-  const std::vector<Sample> samples = {known, other, service};
-  const ContainerNames names = {{"0123456789ab", "web\033"}};
-  const std::string table =
-      FormatTable(samples, SizeUnits::kBinary, "status", names);
-  EXPECT_THAT(table, HasSubstr("container  0123456789ab (web\\x1b)  "));
-  EXPECT_THAT(table, HasSubstr("container  ba9876543210            "));
-  EXPECT_THAT(table, HasSubstr("service    0123456789ab            "));
-  const auto json = nlohmann::json::parse(FormatJson(samples, names));
-  EXPECT_EQ(json[0]["name"], "0123456789ab");
-  EXPECT_EQ(json[0]["container_name"], "web\033");
-  EXPECT_FALSE(json[1].contains("container_name"));
-  EXPECT_FALSE(json[2].contains("container_name"));
-}
-
-TEST(FormatTable, UsersHaveTheirNames) {
-  Sample root = MakeSample("0", 1, 2), unknown = root;
-  root.kind = unknown.kind = Kind::kUser;
-  unknown.name = "4294967290";
-  const std::vector<Sample> samples = {root, unknown};
-  const std::string table = FormatTable(samples, SizeUnits::kBinary, "status");
-  EXPECT_THAT(table, HasSubstr("user  0 (root)    "));
-  EXPECT_THAT(table, HasSubstr("user  4294967290  "));
-  const auto json = nlohmann::json::parse(FormatJson(samples));
-  EXPECT_EQ(json[0]["user_name"], "root");
-  EXPECT_FALSE(json[1].contains("user_name"));
-}
-
-TEST(SortByTraffic, PutsMostTrafficFirstAndThenGoesByName) {
-  const uint64_t most = std::numeric_limits<uint64_t>::max();
-  std::vector<Sample> samples = {MakeSample("c", 1, 1), MakeSample("b", 2, 0),
-                                 MakeSample("d", 0, 7),
-                                 MakeSample("e", most, most)};
-  SortByTraffic(&samples);
-  std::vector<std::string> names;
-  for (const Sample& sample : samples) names.push_back(sample.name);
-  EXPECT_THAT(names, ElementsAre("e", "d", "b", "c"));
-}
-
-TEST(FormatTable, IsAligned) {
-  EXPECT_EQ(
-      FormatTable({MakeSample("caf\xc3\xa9", 2048, 1), MakeSample("a", 3, 4)},
-                  SizeUnits::kBinary, ""),
-      "KIND     NAME  DESTINATION  TRANSPORT  PATH         TX   RX  TX PKTS"
-      "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
-      "service  caf\xc3\xa9  -            tcp        direct  2.0 KiB  1 B"
-      "        0        0         0 B         0 B         0 B\n"
-      "service  a     -            tcp        direct      3 B  4 B"
-      "        0        0         0 B         0 B         0 B\n");
-}
-
-TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
-  const std::string table =
-      FormatTable({}, SizeUnits::kBinary, "(nothing: \x1b[2J)");
-  EXPECT_THAT(table, HasSubstr("KIND"));
-  EXPECT_THAT(table, HasSubstr("\n(nothing: \\x1b[2J)\n"));
-}
-
-TEST(FormatTable, LetsNoNameReachTheTerminal) {
-  const std::string table = FormatTable(
-      {MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)}, SizeUnits::kBinary, "");
-  EXPECT_THAT(table, HasSubstr("\\x1b[2J\\x0a\\x9b\\xe2\\x80\\xae"));
-  EXPECT_THAT(table, Not(HasSubstr("\x1b")));
 }
 
 TEST(FormatJson, HasExactlyTheDocumentedKeys) {

@@ -101,7 +101,7 @@ class ViewTable {
   std::string Format() const { return table_.Format(view_.width); }
 
  private:
-  // The columns of FormatTable(); some are dropped if the terminal is narrow.
+  // Some are dropped if the terminal is narrow.
   static std::vector<TextColumn> Columns(const ListView& view) {
     constexpr auto kRight = TextColumn::kRight;
     std::vector<TextColumn> columns = {{"KIND", TextColumn::kLeft, 3},
@@ -231,11 +231,12 @@ std::string FormatView(const std::vector<ListRow>& rows, const ListView& view) {
         &other.second);
   }
   for (auto& sum : sums) {
+    if (!view.sums) break;
     add(absl::StrCat(view.filtered ? "sum, " : "total, ", NameOfSum(sum.first)),
         sum.first, &sum.second);
   }
   std::string text = table.Format();
-  if (rows.empty()) absl::StrAppend(&text, view.when_empty, "\n");
+  if (rows.empty()) absl::StrAppend(&text, ToTerminal(view.when_empty), "\n");
   return text;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The view of `netmeter list` for people: chosen series in a chosen order, with sums,
+// The table of `netmeter list`: chosen series in a chosen order, for people with sums,
 // fitted to the terminal.
 //
 //   ListView view;
@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/text.h"
 #include "lib/tools/list/list.h"
 #include "netmeter/sample.h"
 
@@ -70,6 +71,7 @@ struct ListView {
   SizeUnits units = SizeUnits::kBinary;
   size_t width = 0;        // in characters; 0: any
   size_t top = 0;          // rows; the others are one row; 0: all
+  bool sums = true;        // of each path or uplink, below the rows
   bool rates = false;      // in place of packets and payload
   bool filtered = false;   // selects the label of the sums
   bool uplinks = false;    // a column for them, and a sum for each
@@ -78,8 +80,8 @@ struct ListView {
   ContainerNames containers;
 };
 
-// The rows in the given order, and below them the sum of each path or uplink. The sum
-// of path direct is the bill, unless rows were filtered out.
+// The rows in the given order, and below them the sums. The sum of path direct is the
+// bill, unless rows were filtered out.
 std::string FormatView(const std::vector<ListRow>& rows, const ListView& view);
 
 }  // namespace internal

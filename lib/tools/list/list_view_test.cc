@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -184,6 +185,74 @@ TEST(ListView, RetirementIsNoTraffic) {
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].tx_rate, 0);
   EXPECT_EQ(rows[0].rx_rate, 0);
+}
+
+ListView WithoutSums() {
+  ListView view;
+  view.sums = false;
+  return view;
+}
+
+TEST(ListView, ContainersHaveTheirNames) {
+  std::vector<Sample> samples(
+      3, Make(Kind::kContainer, "0123456789ab", "", Path::kDirect, 1, 2));
+  samples[1].name = "ba9876543210";
+  samples[2].kind = Kind::kService;
+  ListView view = WithoutSums();
+  view.containers = {{"0123456789ab", "web\033"}};
+  const std::string table = FormatView(ListRows(samples, {}, 0), view);
+  EXPECT_THAT(table, HasSubstr("container  0123456789ab (web\\x1b)  "));
+  EXPECT_THAT(table, HasSubstr("container  ba9876543210            "));
+  EXPECT_THAT(table, HasSubstr("service    0123456789ab            "));
+  const auto json = nlohmann::json::parse(FormatJson(samples, view.containers));
+  EXPECT_EQ(json[0]["name"], "0123456789ab");
+  EXPECT_EQ(json[0]["container_name"], "web\033");
+  EXPECT_FALSE(json[1].contains("container_name"));
+  EXPECT_FALSE(json[2].contains("container_name"));
+}
+
+TEST(ListView, UsersHaveTheirNames) {
+  std::vector<Sample> samples(2,
+                              Make(Kind::kUser, "0", "", Path::kDirect, 1, 2));
+  samples[1].name = "4294967290";
+  const std::string table = FormatView(ListRows(samples, {}, 0), WithoutSums());
+  EXPECT_THAT(table, HasSubstr("user  0 (root)    "));
+  EXPECT_THAT(table, HasSubstr("user  4294967290  "));
+  const auto json = nlohmann::json::parse(FormatJson(samples));
+  EXPECT_EQ(json[0]["user_name"], "root");
+  EXPECT_FALSE(json[1].contains("user_name"));
+}
+
+TEST(ListView, IsAligned) {
+  const std::vector<Sample> samples = {
+      Make(Kind::kService, "caf\xc3\xa9", "", Path::kDirect, 2048, 1),
+      Make(Kind::kService, "a", "", Path::kDirect, 3, 4)};
+  EXPECT_EQ(
+      FormatView(ListRows(samples, {}, 0), WithoutSums()),
+      "KIND     NAME  DESTINATION  TRANSPORT  PATH         TX   RX  TX PKTS"
+      "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
+      "service  caf\xc3\xa9  -            tcp        direct  2.0 KiB  1 B"
+      "        0        0         0 B         0 B         0 B\n"
+      "service  a     -            tcp        direct      3 B  4 B"
+      "        0        0         0 B         0 B         0 B\n");
+}
+
+TEST(ListView, WithoutSeriesSaysSoBelowTheHeader) {
+  ListView view;
+  view.when_empty = "(nothing: \x1b[2J)";
+  const std::string table = FormatView({}, view);
+  EXPECT_THAT(table, HasSubstr("KIND"));
+  EXPECT_THAT(table, HasSubstr("\n(nothing: \\x1b[2J)\n"));
+}
+
+TEST(ListView, LetsNoNameReachTheTerminal) {
+  const std::string table =
+      FormatView(ListRows({Make(Kind::kService, "\x1b[2J\n\x9b\xe2\x80\xae", "",
+                                Path::kDirect, 1, 1)},
+                          {}, 0),
+                 WithoutSums());
+  EXPECT_THAT(table, HasSubstr("\\x1b[2J\\x0a\\x9b\\xe2\\x80\\xae"));
+  EXPECT_THAT(table, Not(HasSubstr("\x1b")));
 }
 
 }  // namespace

@@ -34,13 +34,13 @@ Sample Of(const std::string& name, const std::string& destination, uint64_t tx,
   return sample;
 }
 
-// The bug: a megabyte of last week was the rate of the second in which it was retired.
-TEST(TopModel, RetirementIsNoTraffic) {
+// The bug: a megabyte of last week was the rate of the second in which it was evicted.
+TEST(TopModel, EvictionIsNoTraffic) {
   TopModel model;
   model.Update({Of("mme", "streamer", 1000000, 0)}, 1);
-  Sample retired = Of("service", "", 1000000, 0);
-  retired.kind = Kind::kRetired;
-  model.Update({retired}, 1);
+  Sample evicted = Of("service", "", 1000000, 0);
+  evicted.kind = Kind::kEvicted;
+  model.Update({evicted}, 1);
   EXPECT_EQ(model.All().rate(), 0);
   EXPECT_EQ(model.All().tx_bytes, 1000000u);
 }
@@ -247,10 +247,8 @@ TEST_F(TopViewTest, WideNamesShiftNothing) {
   for (const ScreenLine& line : lines) {
     EXPECT_EQ(DisplayWidth(line.text), 80u) << line.text;
   }
-  EXPECT_THAT(lines[3].text,
-              HasSubstr("mme                        1       0 "));
-  EXPECT_THAT(lines[4].text,
-              HasSubstr("卫星链路                   1       0 "));
+  EXPECT_THAT(lines[3].text, HasSubstr("mme                      1       0 "));
+  EXPECT_THAT(lines[4].text, HasSubstr("卫星链路                 1       0 "));
 }
 
 // The head said "3 connections", and below it stood "(nothing)".

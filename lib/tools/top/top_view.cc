@@ -50,25 +50,7 @@ std::string Fit(absl::string_view text, size_t width) {
   return absl::StrCat(cut, std::string(width - DisplayWidth(cut), ' '));
 }
 
-// "812", "1.2K", "37.0M": powers of 1024, or of 1000.
-std::string Short(double value, SizeUnits units) {
-  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
-  const double base = units == SizeUnits::kDecimal ? 1000 : 1024;
-  size_t unit = 0;
-  // 999.95 would be rounded to 1000.0.
-  while (value >= 999.95 && unit + 1 < sizeof(kUnits) / sizeof(kUnits[0])) {
-    value /= base;
-    unit++;
-  }
-  return unit == 0 ? absl::StrFormat("%.0f", value)
-                   : absl::StrFormat("%.1f%s", value, kUnits[unit]);
-}
-
-std::string RttText(double us) {
-  if (us < 0) return "-";
-  if (us < 10000) return absl::StrFormat("%.1fms", us / 1000);
-  return absl::StrFormat("%.0fms", us / 1000);
-}
+std::string RttText(double us) { return us < 0 ? "-" : HumanMilliseconds(us); }
 
 std::string NameOf(const TopRow& row) {
   std::string name = ToTerminal(row.name);
@@ -107,13 +89,13 @@ TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
                    SizeUnits units) {
   constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
   // Columns are as wide as most numbers, so that they do not move each second.
-  TextTable table({{"NAME", kLeft, 0, uplinks ? 12u : 20u, 20},
+  TextTable table({{"NAME", kLeft, 0, uplinks ? 12u : 18u, 18},
                    {uplinks ? "UPLINK" : "", kLeft, 0, 10},
                    {"SENT/S", kRight, 0, 0, 6},
                    {"RECV/S", kRight, 0, 0, 6},
                    {"SHARE", kRight, 3},
                    {"RESENT", kRight, 2, 0, 6},
-                   {"RTT", kRight, 2, 0, 6},
+                   {"RTT", kRight, 2, 0, 8},
                    {"CONN", kRight, 1, 0, 5},
                    {"TOTAL", kRight, 4, 0, 6},
                    {"KIND", kLeft, 4, 12}});
@@ -123,13 +105,12 @@ TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
          !uplinks             ? ""
          : row.uplink.empty() ? "-"
                               : ToTerminal(row.uplink),
-         Short(row.tx_rate, units), Short(row.rx_rate, units),
-         absl::StrFormat("%.0f%%", row.share * 100),
-         Short(row.retransmit_rate, units), RttText(row.rtt_us),
-         absl::StrCat(row.connections),
-         Short(static_cast<double>(row.tx_bytes) +
-                   static_cast<double>(row.rx_bytes),
-               units),
+         ShortBytes(row.tx_rate, units), ShortBytes(row.rx_rate, units),
+         HumanPercent(row.share, 1, 0), ShortBytes(row.retransmit_rate, units),
+         RttText(row.rtt_us), absl::StrCat(row.connections),
+         ShortBytes(static_cast<double>(row.tx_bytes) +
+                        static_cast<double>(row.rx_bytes),
+                    units),
          KindName(row.kind)});
   }
   return table;
@@ -297,9 +278,9 @@ std::string TopView::Status(double interval) const {
 std::vector<std::string> TopView::Summary(const TopModel& model) const {
   if (level_ != Level::kSockets) {
     const TopRow all = model.All();
-    return {absl::StrCat("all direct: sent ", Short(all.tx_rate, units_),
-                         "/s, received ", Short(all.rx_rate, units_),
-                         "/s, resent ", Short(all.retransmit_rate, units_),
+    return {absl::StrCat("all direct: sent ", ShortBytes(all.tx_rate, units_),
+                         "/s, received ", ShortBytes(all.rx_rate, units_),
+                         "/s, resent ", ShortBytes(all.retransmit_rate, units_),
                          "/s, rtt ", RttText(all.rtt_us), ", ", all.connections,
                          " connections")};
   }
