@@ -5,6 +5,7 @@
 - clang-format changes no C or C++ file (.clang-format).
 - shellcheck finds nothing in any shell script.
 - No comment goes beyond column 90: clang-format does not break them.
+- Includes between the rooms of lib point one way, and no room includes a tool.
 
 The test reads the tree itself, not a copy, so that a new file cannot be
 forgotten. It also runs without Bazel: test/style/style_test.py.
@@ -22,6 +23,25 @@ MOST_COMMENT_COLUMNS = 90
 CPP = (".c", ".cc", ".h")
 SHELL = (".sh",)  # or a file without an ending that begins with "#!/bin/bash"
 OTHERS = (".bzl", ".go", ".py", ".pyi")
+
+# The rooms that each room of lib may include; "tools/": each folder of tools.
+ROOMS = {
+    "base": (),
+    "netlink": ("base",),
+    "reader": ("base", "netlink"),
+    "publish": ("base", "reader"),
+    "connections": ("base", "netlink", "reader"),
+    "history": ("base", "netlink", "reader"),
+    "capi": ("base", "reader", "publish"),
+    "loader": ("base", "netlink", "reader"),
+    "fds": ("base", "reader"),
+    "exporter": ("base", "history", "publish"),
+    "tools": ("base", "reader", "history"),
+    "tools/": ("base", "netlink", "reader", "history", "connections", "tools"),
+}
+# Parts of the loader that its clients may include: the configuration of a loaded meter.
+LOADER_API = ("lib/loader/config.h", "lib/loader/lock_file.h")
+TESTS = re.compile(r"_test\.|^lib/testing/|/(loader_fixture|exporter_process|magma_fixture)\.")
 
 # A line that is a comment, or ends with one. A URL has no blank after its slashes.
 CPP_COMMENT = re.compile(r"^\s*/?\*|//\s|/\*\s")
@@ -97,6 +117,20 @@ class StyleTest(unittest.TestCase):
     def test_no_comment_goes_beyond_column_90(self):
         wide = {path: list(wide_comments(path)) for path in self.files}
         self.assertEqual({path: lines for path, lines in wide.items() if lines}, {})
+
+    def test_includes_between_rooms_point_one_way(self):
+        def room_of(path):
+            parts = path.split("/")[1:-1]
+            return "/".join(parts)
+
+        for path in self.files:
+            if not path.startswith("lib/") or not path.endswith(CPP) or TESTS.search(path):
+                continue
+            room = room_of(path)
+            allowed = ROOMS[re.sub(r"/.*", "/", room)]
+            for include in re.findall(r'^#include "(lib/[^"]+)"', read(path), re.MULTILINE):
+                below = room_of(include) in (room, *allowed) or room.startswith("tools/") and include in LOADER_API
+                self.assertTrue(below, "%s includes %s" % (path, include))
 
 
 if __name__ == "__main__":
