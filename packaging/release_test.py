@@ -54,7 +54,7 @@ def write(path, text):
 
 class ReleaseTest(unittest.TestCase):
     def setUp(self):
-        # The tree, and where somebody stands who calls for a release.
+        # The tree, and the directory from which a release is called.
         for name in ("tree", "here"):
             folder = tempfile.TemporaryDirectory()
             self.addCleanup(folder.cleanup)
@@ -108,7 +108,7 @@ class ReleaseTest(unittest.TestCase):
                 self.assertEqual(status, 1, output)
                 self.assertIn("test/run.sh --kernels all --long", output)
 
-    # It was below the tree, wherever somebody stood who gave "out".
+    # "out" was below the tree, whatever the caller's directory was.
     def test_a_release_is_in_the_directory_that_is_named(self):
         names = ["netmeter_1.deb", "netmeter.whl", "SHA256SUMS"]
         for _ in range(2):  # over its own, too

@@ -23,8 +23,8 @@ TEST(OpenCgroupTest, RefusesWhatIsNoCgroup) {
               HasSubstr("not a cgroup v2 directory"));
 }
 
-// The sockets of a cgroup that was named by another mount than the first one were
-// nobody's.
+// The sockets of a cgroup had no service if its name came from another mount than the
+// first one.
 TEST(PathInHierarchyTest, IsTheOneOfItsOwnMount) {
   const absl::StatusOr<std::string> root = FindCgroupRoot();
   ASSERT_TRUE(root.ok()) << root.status();

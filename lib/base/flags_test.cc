@@ -260,8 +260,8 @@ The end.
 )");
 }
 
-// The bug: in "--pin-dir DIR=/run/netmeter Where it is" readers and help2man took the
-// description for a part of the name.
+// The bug: the line was "--pin-dir DIR=/run/netmeter Its path". Readers and help2man took
+// the description for a part of the name.
 TEST(Flags, TwoSpacesAtLeastAreBeforeADescription) {
   std::string value;
   Flags flags("Does it.", "program");

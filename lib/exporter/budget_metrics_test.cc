@@ -50,7 +50,7 @@ class BudgetMetricsTest : public testing::Test {
   std::string database() const { return directory_ + "/history.db"; }
   void Write(const std::string& yaml) { std::ofstream(config()) << yaml; }
 
-  // As `netmeter record`, after so many bytes more.
+  // Does what `netmeter record` does, after this number of further bytes.
   void Record(uint64_t tx_bytes, uint64_t rx_bytes) {
     sample_.tx_bytes += tx_bytes;
     sample_.rx_bytes += rx_bytes;
@@ -69,7 +69,7 @@ class BudgetMetricsTest : public testing::Test {
     ASSERT_TRUE(recorded.ok()) << recorded.status();
   }
 
-  // Nobody else can read it until the end of what is returned.
+  // No other process can read the history until the returned object ends.
   std::unique_ptr<Database> Hold() const {
     auto holder = OpenHistory(database(), Database::Mode::kCreate);
     EXPECT_TRUE(holder.ok()) << holder.status();
@@ -81,7 +81,7 @@ class BudgetMetricsTest : public testing::Test {
     return *std::move(holder);
   }
 
-  // The page, so many seconds after the first one.
+  // The page at this number of seconds after the first one.
   std::string Page(BudgetMetrics* metrics, int seconds = 0,
                    const char* list = "default") {
     std::vector<Family> families;
@@ -90,7 +90,8 @@ class BudgetMetricsTest : public testing::Test {
     return ToText(families, TextFormat::kPrometheus);
   }
 
-  // The same, once it has this: on a busy machine a reading takes longer than a page.
+  // Waits until the page contains the text: on a busy machine a reading takes longer than
+  // a page.
   std::string PageWith(const std::string& text, BudgetMetrics* metrics,
                        int seconds = 0) {
     std::string page = Page(metrics, seconds);
@@ -189,8 +190,8 @@ TEST_F(BudgetMetricsTest, IsReadOnceAMinute) {
   EXPECT_THAT(now, HasSubstr("\"} 2000000000\n"));
 }
 
-// The exporter read it in its event loop: with a slow disk, or a history that somebody
-// holds, all peers waited. Here somebody holds it.
+// The exporter read the history in its event loop: with a slow disk, or while another
+// process held the history, all peers waited. Here a process holds it.
 TEST_F(BudgetMetricsTest, ASlowReadKeepsNobodyWaiting) {
   Write("budgets: [{name: all, limit: 1 GB}]");
   Record(1000, 0);
@@ -215,7 +216,7 @@ TEST_F(BudgetMetricsTest, ASlowReadKeepsNobodyWaiting) {
               HasSubstr("\"} 6000\n"));
 }
 
-// The exporter ended ten seconds after SIGTERM where somebody held the history.
+// The exporter ended ten seconds after SIGTERM if another process held the history.
 TEST_F(BudgetMetricsTest, EndsWhileTheHistoryIsLocked) {
   Write("budgets: [{name: all, limit: 1 GB}]");
   Record(1000, 0);

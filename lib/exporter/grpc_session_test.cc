@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GrpcSession against nghttp2's client and, where a client would never do that,
-// against frames written by hand. The program with clients of gRPC itself is
-// tested in //lib/tools and //test/metrics.
+// Tests GrpcSession with nghttp2's client, and with frames written by hand if a client
+// would never send them. //lib/exporter and //test/metrics test the program with clients
+// of gRPC itself.
 #include "lib/exporter/grpc_session.h"
 
 #include <gtest/gtest.h>
@@ -294,7 +294,7 @@ class Client {
     }
   }
 
-  // Gives room for so many bytes more; 0 is the connection.
+  // Gives room for this number of further bytes; 0 is the connection.
   void Consume(int32_t stream, int32_t bytes) {
     nghttp2_submit_window_update(session_, 0, stream, bytes);
   }
@@ -582,7 +582,7 @@ TEST_F(GrpcSessionTest, CallsHoldFewDifferentReplies) {
     EXPECT_LE(replies_->bytes(),
               (GrpcSession::kMaxHeldReplies + 1) * reply_.size());
   }
-  // Who takes what he has, has the others, too.
+  // A client that takes its replies gets the waiting ones, too.
   for (const int32_t id : ids) {
     client.Consume(id, 1 << 30);
     ASSERT_TRUE(client.Exchange(session_.get()));
@@ -691,7 +691,7 @@ TEST_F(GrpcSessionTest, WhatHttp2ForbidsEndsTheConnection) {
 }
 
 TEST_F(GrpcSessionTest, OutputStopsWhereItsRoomEnds) {
-  // One reply for all calls, also where a busy machine takes a second for them.
+  // One reply serves all calls, even if a busy machine takes a second for them.
   ReplyCache::Options options;
   options.lifetime = std::chrono::hours(1);
   Start(options);

@@ -254,7 +254,7 @@ TEST_F(ExporterRootTest, PeersThatTakeNoReplyCostBoundedMemory) {
   const long before = exporter.MemoryKib();
   std::vector<UniqueFd> peers;
   for (int i = 0; i < 6; ++i) {
-    // 96 replies of 4 MB, of which nobody reads more than 64 KiB.
+    // 96 replies of 4 MB. No client reads more than 64 KiB of its reply.
     peers.push_back(
         ExporterProcess::Connect(exporter.grpc_port(), RawCalls(16)));
     // And 24 of 8 MB.

@@ -39,10 +39,10 @@ using magma::orc8r::Void;
 
 using Result = ShellResult;
 
-// Runs `netmeter-exporter ` + arguments by the shell. Without --foreground,
-// timeout(1) sends SIGCONT after a signal. Where that came while the leak
-// sanitizer, at the end of the exporter, stopped its threads by ptrace(2), it
-// took the stop away, and the sanitizer waited for ever.
+// Runs `netmeter-exporter ` + arguments by the shell. Without --foreground, timeout(1)
+// sends SIGCONT after a signal. At the end of the exporter the leak sanitizer stops its
+// threads by ptrace(2). If SIGCONT came then, it ended the stop, and the sanitizer waited
+// forever.
 Result RunExporter(const std::string& arguments) {
   return RunShell(
       "timeout --foreground --kill-after=10 10 "
@@ -252,9 +252,8 @@ TEST(Exporter, EndsCleanlyOnSigtermWhateverPeersDo) {
   EXPECT_EQ(exporter.Stop(), 0);
 }
 
-// accept(2) wants a descriptor before it looks whether anybody waits: without
-// one, each newcomer was closed, to make room for none, and those that idled
-// stayed.
+// accept(2) needs a descriptor before it looks for a waiting connection. Without one, the
+// exporter closed each new connection and kept the idle ones.
 TEST(Exporter, PeersThatIdleMakeRoomWhereDescriptorsAreShort) {
   ExporterProcess exporter(kNoMeter);
   ExpectServes(exporter);
@@ -293,9 +292,9 @@ std::string Frame(char type, char flags, char stream,
 
 #ifdef __SANITIZE_ADDRESS__
 constexpr long kMostKib = 1024 * 1024;  // it keeps what was freed
-// An instrumented server takes several times as long for a connection, and a
-// queue that is always full turns newcomers away for seconds, in the end for
-// minutes: the storm is as much smaller.
+// An instrumented server takes several times longer for a connection, and a queue that is
+// always full refuses new connections for seconds or minutes. So the storm is smaller by
+// the same factor.
 constexpr useconds_t kPauseUs = 4000;
 constexpr int kFewestConnections = 500;
 constexpr double kStormMs = 2000;
@@ -362,7 +361,7 @@ TEST(Exporter, ThousandsOfConnectionsWithACallOnEachKeepNobodyFromBeingServed) {
                  std::chrono::steady_clock::now() - then)
           .count();
     };
-    // Longer, where a busy machine keeps the peers from making their storm.
+    // Takes longer if a busy machine keeps the peers from making their storm.
     while (ms_since(begin) < kStormMs ||
            (connections <= kFewestConnections && ms_since(begin) < 30000)) {
       const auto asked = std::chrono::steady_clock::now();
@@ -387,8 +386,8 @@ TEST(Exporter, ThousandsOfConnectionsWithACallOnEachKeepNobodyFromBeingServed) {
   }
 }
 
-// A `netmeter-fds` that hung, or anybody's listener at its path, stalled the one
-// thread that serves HTTP: 2 seconds of every 3.
+// A `netmeter-fds` that hung, or another listener at its path, stalled the one thread
+// that serves HTTP for 2 seconds of every 3.
 TEST(Exporter, AListenerThatNeverAnswersKeepsNobodyFromBeingServed) {
   char root[] = "/tmp/netmeter-test-XXXXXX";
   ASSERT_NE(mkdtemp(root), nullptr);

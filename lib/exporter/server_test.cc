@@ -215,7 +215,7 @@ TEST_F(ServerTest, IdleConnectionsMakeRoomForOthers) {
   });
 }
 
-// A body that nobody reads must not reset the connection before the reply.
+// An unread body must not reset the connection before the reply.
 TEST_F(ServerTest, AnswersARequestWithABody) {
   Start();
   const UniqueFd fd =
@@ -350,7 +350,7 @@ TEST_F(ServerTest, APeerThatSendsWithoutEndIsReadSlowly) {
       Connect(grpc_, kPreface + std::string("\0\0\0\4\0\0\0\0\0", 9));
   const int small = 8 * 1024;
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
-  std::string frames;  // of a type that nobody knows
+  std::string frames;  // of an unknown type
   while (frames.size() < 8192) frames.append("\0\0\0\x7f\0\0\0\0\0", 9);
   int64_t sent = 0;
   const auto begin = std::chrono::steady_clock::now();

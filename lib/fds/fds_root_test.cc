@@ -82,7 +82,7 @@ class FdsRootTest : public LoaderRootTest {
     ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
   }
 
-  // On a socket that is made for it, to which anybody may connect.
+  // Listens on a socket of its own, to which any user may connect.
   void ServeOfAUnit(const std::string& group, bool unprivileged_bpf = false) {
     MustLoad();
     NamePaths();
@@ -126,8 +126,8 @@ class FdsRootTest : public LoaderRootTest {
     });
   }
 
-  // The advice to a user of the group whom the server refuses, where he sees the pins
-  // and where, as in a container, he has the socket alone.
+  // The advice to a user of the group whom the server refuses: once with a view of the
+  // pins, and once, as in a container, with the socket alone.
   std::string Told(bool sees_pins) {
     const std::string told = config_.pin_dir + ".told";
     EXPECT_EQ(
@@ -183,8 +183,9 @@ class FdsRootTest : public LoaderRootTest {
     });
   }
 
-  // A process of `uid` that connects so often, and holds what it gets without reading
-  // it. Every other connection is shut down, which leaves the message where it is.
+  // A process of `uid` that connects this number of times, and keeps what it gets without
+  // reading it. It shuts down every other connection, which leaves the message in the
+  // queue.
   struct Holder {
     pid_t pid;
     int answers;
@@ -307,8 +308,8 @@ TEST_F(FdsRootTest, AReaderFollowsTablesThatGrow) {
   EXPECT_EQ(Stop(), 0);
 }
 
-// What clients send is not read, and who reads nothing keeps nobody waiting: a server
-// that closes a socket with bytes in it resets it, so that its end is ECONNRESET.
+// The server reads nothing, and a client that reads nothing delays no other. A server
+// that closes a socket with unread bytes resets it, so the client gets ECONNRESET.
 TEST_F(FdsRootTest, ReadsNothingAndIsFloodedByNobody) {
   MustLoad();
   SendFromCgroup(42);
@@ -320,7 +321,7 @@ TEST_F(FdsRootTest, ReadsNothingAndIsFloodedByNobody) {
   const pid_t server = fork();
   if (server == 0) {
     alarm(60);
-    PrepareProcess();  // as the program: one user's share is as large as it can be
+    PrepareProcess();  // as the program: one user's quota is as large as it can be
     _exit(ServeDescriptors(serve).ok() ? 0 : 1);
   }
   AwaitListener(address.sun_path);
@@ -384,16 +385,16 @@ TEST_F(FdsRootTest, ReadsNothingAndIsFloodedByNobody) {
   EXPECT_EQ(unread, clients.size() / 2);
 }
 
-// One member of the group kept the meter from all others: the kernel lets a user without
-// capabilities have RLIMIT_NOFILE descriptors in messages that nobody has read, and the
-// server, which is that user, sent as many as one client asked for. The others were told
-// that there is no meter.
+// One member of the group kept the meter from all others. The kernel lets a user without
+// capabilities have RLIMIT_NOFILE descriptors in unread messages. The server, which is
+// that user, sent as many as one client asked for. The others were told that there is no
+// meter.
 TEST_F(FdsRootTest, WhoReadsNothingKeepsNoAnswerFromOthers) {
   Serve(0);
   const Holder holder = Hold(kHolder, kDescriptors / kSharedMaps * 2);
   EXPECT_EQ(Reads(20, kNobody), 20);
   EXPECT_EQ(holder.answers, kOfAUser);
-  EXPECT_EQ(Reads(5, kHolder), 0);  // he has his share
+  EXPECT_EQ(Reads(5, kHolder), 0);  // the user has its quota
   // Not after a sweep, either.
   usleep(2500000);
   EXPECT_EQ(Reads(5, kHolder), 0);
@@ -408,8 +409,8 @@ TEST_F(FdsRootTest, WhoReadsNothingKeepsNoAnswerFromOthers) {
   EXPECT_EQ(Stop(), 0);
 }
 
-// Also not by as many users as have all shares: who comes then is told nothing, at once,
-// and the kernel's limit is not reached.
+// The limit also holds against as many users as there are quotas. A further user gets no
+// message, at once, and the kernel's limit is not reached.
 TEST_F(FdsRootTest, AllUsersTogetherStayBelowTheKernelsLimit) {
   Serve(0);
   std::vector<Holder> holders;
@@ -575,9 +576,9 @@ TEST_F(FdsRootTest, WhyNobodyGetsTheMeterIsSaid) {
 
 // --- The socket: its own, or one that it is given ---
 
-// netmeter-fds took over any socket that it could not connect to: a datagram
-// socket (EPROTOTYPE), for instance, was unlinked under its owner. And it hung
-// where the owner's queue was full.
+// netmeter-fds replaced any socket that it could not connect to. For instance, it
+// unlinked a datagram socket (EPROTOTYPE) under its owner. And it hung if the owner's
+// queue was full.
 TEST_F(FdsRootTest, LeavesSocketsOfOthersAlone) {
   ServeOptions serve;
   serve.pin_dir = config_.pin_dir;

@@ -354,7 +354,7 @@ class Server {
 };
 
 // An unread answer keeps the server from exiting: the next server would not know of it,
-// and a user could get a full share from each.
+// and a user could get a full quota from each.
 int Server::Patience() const {
   if (unread_.empty() && options_.idle_seconds == 0) return -1;
   const auto until =

@@ -88,7 +88,7 @@ std::string WhyNoName(const std::string& name, size_t most = NM_NAME_BYTES) {
   return ToUtf8(name) == name ? "" : "expected a name in UTF-8";
 }
 
-// Processes are compared by the base name of what was executed.
+// Processes are compared by the base name of the executed file.
 std::string WhyNoExecutable(const std::string& name) {
   const std::string no_name = WhyNoName(name);
   if (!no_name.empty()) return no_name;

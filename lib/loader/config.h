@@ -80,7 +80,7 @@ struct Config {
   std::vector<std::string> services;           // executables that are services
   std::map<std::string, std::string> aliases;  // executable -> service
   std::map<std::string, std::string> units;    // pattern -> service
-  // Who may be a service, besides root: "uid:USER", "group:GROUP" or "anyone".
+  // The users that may be a service, besides root: "uid:USER", "group:GROUP" or "anyone".
   std::map<std::string, std::string> register_by;
   // The sources of a process's name; the first one that applies is used.
   std::vector<std::string> names_from = {"registration", "command_line",

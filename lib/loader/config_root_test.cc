@@ -141,8 +141,8 @@ TEST_F(ConfigRootTest, AKilledLoadLeavesTheOldConfigurationOrTheNewOne) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
-// It started from the defaults, with a note: who had given register_by and then an option
-// alone had given the service to anybody.
+// The load started from the defaults, with a note. A user who had given register_by, and
+// then loaded with another option alone, had allowed every user to register.
 TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
   config_.services = {"mme"};
   ASSERT_EQ(MustLoad(), Action::kLoaded);
@@ -311,7 +311,7 @@ TEST_F(ConfigRootTest, AFirstLoadThatIsKilledWhileItIsUndoneIsKnownStill) {
     SCOPED_TRACE(absl::StrCat(before, " ", call));
     const Interruption killed = {-1, 0, call, static_cast<int>(before)};
     EXPECT_TRUE(RunInterrupted(killed, load).killed);
-    // Where the lock file has gone, so has all else.
+    // If the lock file is missing, all else is missing, too.
     if (access(LockFile(config_.pin_dir).c_str(), F_OK) != 0) continue;
     EXPECT_EQ(MustChange(ChangeNothing).cgroup, cgroup_);
     EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));

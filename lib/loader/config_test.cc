@@ -483,7 +483,7 @@ Config EverythingSet() {
   config.destination_suffixes = {".a", "-b.c: d"};
   config.fold_unknown_destinations = true;
   config.decimal_sizes = true;
-  // What YAML reads as something else, where it is not quoted.
+  // YAML reads these as something else unless they are quoted.
   config.services = {"null",
                      "~",
                      "true",
@@ -584,8 +584,7 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "size_units: binary\n");
 }
 
-// A group that is asked for must exist: that of the defaults is not, unless
-// somebody names it.
+// A configured group must exist. The default group need not.
 TEST(ConfigAsYaml, TellsWhetherAGroupIsRequired) {
   Config config;
   config.group_required = true;

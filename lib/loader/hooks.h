@@ -60,7 +60,7 @@ class FeatureSet {
   uint64_t bits() const { return bits_; }
   // One line each, "process_tracking: not on this kernel".
   const std::string& reasons() const { return reasons_; }
-  // The same lines for the user of this load.
+  // These lines for the user of this load.
   const std::vector<std::string>& notes() const { return notes_; }
 
   void TurnOn(uint64_t bit) { bits_ |= bit; }

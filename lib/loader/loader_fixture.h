@@ -61,10 +61,10 @@ class LoaderRootTest : public ::testing::Test {
   // whether it was.
   bool LoadKilledAt(const std::string& step);
 
-  // As above, `steps` steps after the first one that contains `from`. Returns the last
-  // step, or "".
+  // Kills `steps` steps after the first one that contains `from`. Returns the last step,
+  // or "".
   std::string LoadKilledAfter(const std::string& from, int steps);
-  // As above for another call, which returns whether it succeeded.
+  // Does this for another call, which returns whether it succeeded.
   std::string KilledAfter(const std::string& from, int steps,
                           const std::function<bool()>& call);
 

@@ -141,8 +141,8 @@ TEST(IdentifyProcessTest, ScriptsOfConfiguredServicesAreServices) {
             "service:subscriberdb");
 }
 
-// The bug: names_from without service_list made python3 of it here, and the service
-// where the process came after the meter.
+// The bug: with names_from without service_list, this process was python3, and the
+// service if it started after the load.
 TEST(IdentifyProcessTest, WhatAScriptNamesNeedsNoListOfExecutables) {
   EXPECT_EQ(Identify("python3", {"python3", "/opt/sessiond/main.py"},
                      /*lists=*/false),
@@ -172,9 +172,9 @@ TEST(IdentifyProcessTest, UnterminatedArgumentsAreNoService) {
 }
 
 std::string Described(const std::string& cgroup) {
-  const CgroupPlace place = PlaceOf(cgroup);
-  return place.unit.empty() ? "|" + place.container
-                            : NameOfUnit(place) + "|" + place.container;
+  const CgroupName named = CgroupNameOf(cgroup);
+  return named.unit.empty() ? "|" + named.container
+                            : NameOfUnit(named) + "|" + named.container;
 }
 
 TEST(CgroupPlaceTest, UnitsAreTheInnermost) {

@@ -87,8 +87,8 @@ TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
   }
 }
 
-// The bug: with a variable that is not set they printed another period, the totals since
-// the load, all services, and warned nobody.
+// The bug: with an unset variable they printed another period, the totals since the load,
+// or all services, without a warning.
 TEST(Netmeter, AnEmptyValueDoesNotMeanTheDefault) {
   for (const char* const arguments :
        {"usage --from '' --to 2020-01-01", "usage --month ''",

@@ -73,8 +73,8 @@ def preemption():
     """none, voluntary, lazy, full or rt, and how that is known."""
     if "PREEMPT_DYNAMIC" not in platform.version():
         return "rt" if "PREEMPT_RT" in platform.version() else configured_preemption()
-    # The file is in debugfs, which need not be mounted, nor readable: then the
-    # kernel's command line tells, unless somebody changed it since.
+    # The file is in debugfs, which may be unmounted or unreadable. Then the kernel's
+    # command line tells, unless the setting changed since.
     script = "mount -t debugfs none /sys/kernel/debug 2> /dev/null; cat /sys/kernel/debug/sched/preempt"
     models = output("unshare", "--mount", "sh", "-c", script)
     chosen = [word.strip("()") for word in models.split() if word.startswith("(")]

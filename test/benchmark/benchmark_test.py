@@ -37,7 +37,7 @@ class SignalTest(unittest.TestCase):
                     time.sleep(0.1)
                 time.sleep(1)
                 process.terminate()
-                process.communicate(timeout=30)  # nobody keeps the pipe open
+                process.communicate(timeout=30)  # no process keeps the pipe open
                 self.assertEqual(process.returncode, 128 + signal.SIGTERM)
             finally:
                 process.kill()
@@ -128,7 +128,7 @@ class BenchmarkTest(unittest.TestCase):
         self.assertNotIn("DO NOT AGREE", page)
         self.assertNotIn("FAILED", page)
 
-    # The bug: a benchmark that failed was left out of the file, and nobody was told.
+    # The bug: a benchmark that failed was left out of the file without a message.
     def test_the_page_tells_what_failed(self):
         self.assertEqual(self.data["failed"], [])
         page = report.page([self.data, {**self.data, "failed": ["scrape"]}])

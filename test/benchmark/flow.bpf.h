@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
  * The tables of other meters, written anew from what their projects say about
- * them: what a packet or a call costs there, and no more. They know IPv4 with
- * TCP or UDP, which is all that the benchmarks send, and nobody reads them.
- * Each of them gets the room that its project gives it.
+ * them: only what a packet or a call costs there. They know IPv4 with TCP or UDP,
+ * which is all that the benchmarks send, and are not read. Each of them gets the
+ * room that its project gives it.
  *
  *   kernsnoopd  hash, 40-byte key: thread, process, other end, port, family
  *   Skydive     two hashes of 500,000 entries, of which a flag in an array
@@ -61,7 +61,7 @@ static __always_inline int read_flow(struct __sk_buff *skb, __u32 offset,
   return 1;
 }
 
-/* The same where a program may not read the packet directly: on sockets. */
+/* For programs that may not read the packet directly: on sockets. */
 static __always_inline int load_flow(struct __sk_buff *skb,
                                      struct bm_flow *flow) {
   __u8 header[20];

@@ -2,12 +2,12 @@
 // What forwarded packets cost on a gateway that runs netmeter: they belong to
 // no socket of the gateway, so no program of netmeter runs for them.
 //
-// Three network namespaces in a row: a sender, a router, a receiver. First the
-// runs are counted, with the meter on a cgroup that all sockets of the three
-// belong to: each packet has to run one program where it leaves its sender and
-// one where it reaches its receiver. A run more, and the router had one, too.
-// Then the rate is measured with the ends outside of the cgroup, as other hosts
-// are, beside meters that watch the router's interfaces (here: one of the two).
+// Three network namespaces in a row: a sender, a router, a receiver. First the benchmark
+// counts runs, with the meter on a cgroup that all sockets of the three belong to: each
+// packet must run one program at its sender and one at its receiver. One more run would
+// mean that the router had one, too. Then it measures the rate with both ends outside of
+// the cgroup, as other hosts are, beside meters that watch the router's interfaces (here:
+// one of the two).
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -41,7 +41,7 @@ namespace internal {
 int Check(int result, const char* what);
 
 double NowNs(clockid_t clock = CLOCK_MONOTONIC);
-// The CPU time of a process, all threads; 0 where there is none.
+// The CPU time of a process, all threads; 0 if there is no such process.
 double CpuNsOf(pid_t pid);
 
 // All subjects once a round, each time another one first.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter-loader load` costs: cold, on a machine without a meter, and
-// warm, where one is loaded (an upgrade); with processes there whose open
-// sockets it has to take over. And what the loader takes of the disk.
+// The cost of `netmeter-loader load`: cold, on a machine without a meter, and warm, with
+// a loaded meter (an upgrade); with processes whose open sockets it has to take over.
+// Also the disk space of the loader.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ struct Cost {
   long kib = 0;
 };
 
-// Runs the loader; dies where it fails.
+// Runs the loader; ends the process if it fails.
 Cost RunLoader(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), std::string(kLoader));
   std::vector<char*> argv;

@@ -43,7 +43,7 @@ std::string Repeated(const std::string& part) {
   return text;
 }
 
-// The first kBytes of it, which has as many.
+// The first kBytes of the text, which has at least that length.
 std::string Cut(const std::string& bytes) { return bytes.substr(0, kBytes); }
 
 std::vector<FirstBytes> AllFirstBytes() {

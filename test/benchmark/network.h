@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the packets of a benchmark go: loopback, or a veth pair with the host
-// under test at one end and somebody else at the other.
+// The path of a benchmark's packets: loopback, or a veth pair with the host under test at
+// one end and another host at the other.
 //
 // On loopback both ends of a connection are on the host under test, thus in the
 // cgroup. Over veth the server stands in for the rest of the network: its
@@ -54,7 +54,7 @@ struct Place {
 
 class Network {
  public:
-  // Enters the cgroup, and stays in it but for sockets of the other side.
+  // Enters the cgroup, and stays in it except for sockets of the other side.
   explicit Network(OwnCgroup* cgroup);
 
   const Place& loopback() const { return loopback_; }

@@ -201,7 +201,7 @@ class Netobserv : public Observer {
   bool created_ = false;
 };
 
-// Of a command: the interface's name stands there.
+// For a command: its text has the interface's name at this place.
 constexpr char kInterface[] = "INTERFACE";
 
 // A program that reads packets, or events, by itself.

@@ -46,8 +46,8 @@ class Observer {
   const std::string name_;
 };
 
-// All of them, in the order above. Loads the programs; dies where that fails. Takes
-// the run's directory.
+// All observers, in the order above. Loads the programs; ends the process if that fails.
+// Takes the run's directory.
 std::vector<std::unique_ptr<Observer>> MakeObservers(Run* run);
 
 // The CPU time of this process and of the kernel's softirq threads.

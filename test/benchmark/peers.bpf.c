@@ -73,7 +73,7 @@ int bm_observe_rx(struct __sk_buff *skb) { return observe(skb, 0); }
 /* --- kernsnoopd: each call of tcp_sendmsg() --------------------------------
  *
  * It uses a kprobe. fentry costs less, and the tracepoint that sendmsg(2) comes
- * to after the call (since 6.3) is there where the kernel has neither. */
+ * to after the call (since 6.3) exists on kernels without both. */
 
 struct sock_common {
   __u32 skc_daddr;

@@ -51,7 +51,7 @@ struct Settings {
 
 using netmeter_benchmark::Reader;
 
-// Into a vector that is kept from read to read, as who reads often does.
+// Reads into a vector that is kept from read to read, as a frequent reader does.
 Reader ReadOwn(const Meter& meter) {
   const auto samples = std::make_shared<std::vector<Sample>>();
   return [&meter, samples](int count) -> size_t {
@@ -111,8 +111,8 @@ size_t MakeSystemCall(int) {
   return 0;
 }
 
-// Whether so many reads work where any system call is the end. The process is
-// warm: memory that it needs for the first time is had before.
+// Whether this number of reads succeeds if any system call ends the process. The process
+// is warm: it has the memory that it needs.
 bool MakesNoSystemCall(const Reader& reader) {
   const pid_t child = Check(fork(), "fork");
   if (child == 0) {

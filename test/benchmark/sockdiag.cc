@@ -3,8 +3,8 @@
 // ss(8), which has none. All of them print every socket with its process and all
 // of TCP_INFO, to nowhere, in a network namespace of their own.
 //
-// The sockets are the two ends of TCP connections over loopback. They live in
-// some processes, since one may not open so many.
+// The sockets are the two ends of TCP connections over loopback. They live in several
+// processes, because one process may not open all of them.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -60,7 +60,7 @@ void OpenConnections(int number, int count) {
   }
 }
 
-// Processes that hold so many sockets; they end with this one.
+// Processes that hold this number of sockets; they end with this one.
 void StartProcesses(int sockets) {
   rlimit files = {};
   Check(getrlimit(RLIMIT_NOFILE, &files), "read the limit of descriptors");

@@ -3,9 +3,9 @@
 // costs in memory, whether a packet costs the same when there are more of
 // them, and whether every byte of them is counted.
 //
-// The sockets are UDP, each bound to a port and connected. They live in some
-// processes, since one may not open so many. All of them send, in an order in
-// which no two neighbours follow each other, to a socket outside of the cgroup.
+// The sockets are UDP, each bound to a port and connected. They live in several
+// processes, because one process may not open all of them. All of them send, in an order
+// without neighbours, to a socket outside of the cgroup.
 //
 // The memory is what the slab allocator says, which is where sockets and their
 // storage are: machine-wide, so that what others do meanwhile is in it. How
@@ -296,7 +296,7 @@ class Crowd {
       packets += slot.second.tx_packets;
       bytes += slot.second.tx_bytes;
     }
-    // Of all passes.
+    // The sum of all passes.
     Balance& balance = balances_[name];
     balance.sent += sent;
     balance.packets_missing += std::abs(static_cast<int64_t>(sent - packets));

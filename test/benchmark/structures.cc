@@ -5,10 +5,9 @@
 // flow and does nothing else; it runs in every round, so that what a structure
 // takes is the difference of a pair.
 //
-// Events have to be read by somebody: a thread does it meanwhile, and its own
-// time for each event, and the share of the events that found no room, are
-// results, too. With one CPU under test the thread has another one if there is
-// one; with all of them it takes part in the crowd.
+// A thread reads the events meanwhile. Its own time for each event, and the share of the
+// events that found no room, are results, too. If one CPU is under test, the thread runs
+// on another one if there is one; if all are, it takes part in the crowd.
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <linux/perf_event.h>
@@ -155,7 +154,7 @@ class Study {
     for (int fd : rings_) close(fd);
   }
 
-  // Every structure with so many flows, on these CPUs at once.
+  // Every structure with this number of flows, on these CPUs at once.
   void Run(const std::string& name, uint32_t flows,
            const std::vector<int>& cpus, const std::vector<int>& all) {
     skeleton_->data->bm_flow_count = flows;

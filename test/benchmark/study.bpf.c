@@ -121,7 +121,7 @@ int bm_perf_buffer(struct __sk_buff *skb) {
 
 /* --- Hashes, keyed by the flow -------------------------------------------- */
 
-/* Of this CPU alone, as those who use it do. */
+/* For entries of this CPU alone. */
 static __always_inline void add_plain(struct bm_count *count, __u32 bytes) {
   count->bytes += bytes;
   count->packets += 1;
@@ -280,8 +280,8 @@ int bm_ours_plain(struct __sk_buff *skb) {
   return PASS;
 }
 
-/* As add_sent() of bpf/add.bpf.h, where the kernel may preempt a program. Loaded
- * where the kernel has an exchange. */
+/* Does what add_sent() of bpf/add.bpf.h does on a kernel that may preempt a program.
+ * Loaded if the kernel has an exchange. */
 SEC("cgroup_skb/egress")
 int bm_ours_claimed(struct __sk_buff *skb) {
   struct bm_cell *cell = find_cell(skb), *first;

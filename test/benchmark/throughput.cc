@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What traffic loses when somebody counts it: operations a second and CPU time
-// by operation, with nothing in place, with netmeter, and with others. Each
-// phase puts one of them in place, opens the connections, sends for a while and
-// takes all away again, so that "off" is off. The phases of a round are in
-// turn; what is compared are phases of one round.
+// The loss of traffic that is counted: operations a second and CPU time by operation,
+// without a meter, with netmeter, and with others. Each phase sets one of them up, opens
+// the connections, sends for a while and removes all again, so that "off" is off. The
+// phases of a round take turns, and only phases of one round are compared.
 //
-// The CPU time is that of this process, of the one that watches if there is
-// one, and of the kernel's softirq threads: what the kernel does for a packet
-// is done in the time of who sends it, nearly always.
+// The CPU time is that of this process, of the watching process if there is one, and of
+// the kernel's softirq threads. The kernel's work for a packet is nearly always in the
+// time of its sender.
 #include <string>
 #include <vector>
 

@@ -16,7 +16,7 @@ namespace {
 constexpr uint16_t kPort = 4000;
 constexpr size_t kMessage = 64;
 
-// The clock is looked at once in so many operations.
+// The number of operations between two looks at the clock.
 constexpr int kBatch = 16;
 
 void SendMessage(const UniqueFd& fd) {

@@ -126,7 +126,7 @@ class AbseilsTest(unittest.TestCase):
             self.expect_both_work(consumers.compile_two("two", abseil=abseil("trixie")), consumers)
 
     def test_two_versions_of_the_headers_in_one_process(self):
-        # The same of std::vector<Sample>, where a later version has one member more.
+        # Tests std::vector<Sample>, in which a later version has one more member.
         with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as directory:
             consumers = Consumers(directory)
             later = os.path.join(directory, "later")

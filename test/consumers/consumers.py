@@ -78,7 +78,7 @@ class Consumers:
         self.protos = os.path.join(directory, "protos")
         install = os.path.join(ROOT, "packaging/install.sh")
         run([install, "--prefix", self.prefix, "--build", ROOT, "library"])
-        # As a user's shell would have it, for what is not below /usr.
+        # Sets what a user's shell would have for an installation outside of /usr.
         self.environment = dict(
             os.environ,
             PKG_CONFIG_PATH=os.path.join(self.library, "pkgconfig"),

@@ -126,7 +126,7 @@ class ConsumersTest(unittest.TestCase):
         self.assertIn("-- %s/lib/libnetmeter.so.1 %s/lib/libnetmeter.a %s/include\n" % (moved, moved, moved), places)
 
     def test_musl_compiles_the_header_and_cannot_have_the_library(self):
-        # So say the documents: it has been made with glibc. Where this fails, mend them.
+        # The documents say so: it was built with glibc. If this fails, correct them.
         folder = self.consumers.directory
         run([*MUSL, "-c", source("consumer.c"), *self.consumers.pkg_config("--cflags"), "-o", folder + "/musl.o"])
         libstdcpp = run(["g++", "-print-file-name=libstdc++.a"]).strip()

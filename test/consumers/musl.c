@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * musl NAME: a service for musl, which takes no more than abi.h. It registers, tags a
- * socket and sends one datagram. Where no meter is, or it refuses, it ends with 2.
+ * musl NAME: a service for musl, which uses only abi.h. It registers, tags a socket and
+ * sends one datagram. If there is no meter, or the meter refuses, it ends with 2.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

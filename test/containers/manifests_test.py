@@ -143,7 +143,7 @@ class ManifestsTest(unittest.TestCase):
     def run_all(self, containers):
         self.addCleanup(self.meter.unload)
         self.assertEqual(set(containers), {"load", "fds", "exporter"})
-        # What runs on has no more than this; what reads has nothing.
+        # The containers that stay have only these; those that read have none.
         self.assertEqual([name for name, one in containers.items() if one[3] is None], ["load"])
         self.assertEqual(containers["exporter"][1:4], (65534, GROUP, []))
         load = self.crun("load", containers["load"], stdout=subprocess.PIPE)

@@ -35,7 +35,7 @@ PROGRAMS = {
 # Ours, too, but not built: their options stand in their text.
 SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/accuracy.sh", "test/benchmark.sh", "test/install_packages.sh", "packaging/make_release.sh", "packaging/test_debs.sh")
 
-# Of a rule in `destinations`.
+# The keys of a rule in `destinations`.
 RULE_KEYS = ("name", "address", "port", "protocol", "overrides_names")
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -499,7 +499,7 @@ class DocsTest(unittest.TestCase):
             self.assertLessEqual(score, most[name], name)
 
     def test_each_unit_of_the_exporter_has_an_empty_bounding_set(self):
-        # The exporter cannot empty it where it runs as a user: SECURITY.md says so.
+        # The exporter cannot empty it if it runs as a user: SECURITY.md says so.
         units = [name for name in tree() if re.search(r"netmeter-exporter\S*\.service$", name)]
         texts = [read(name) for name in units]
         for document in documents():
@@ -516,7 +516,7 @@ class DocsTest(unittest.TestCase):
         self.assertEqual(newest, version)
 
     def test_no_file_names_a_folder_of_a_build_machine(self):
-        # Where this tree stands, Bazel's folders, and people's homes.
+        # The path of this tree, Bazel's folders, and home directories.
         patterns = [r"/home/(?!\*)\w", r"/Users/\w", r"/_bazel_\w", r"/execroot/[a-z]", r"/root/\.cache"]
         if ROOT.count("/") > 1:
             patterns.append(re.escape(ROOT) + r"\b")

@@ -88,7 +88,7 @@ void ReadBlock(std::string_view input) {
   CheckSame(n, expected);
   CheckAgainstNghttp2(block, n, expected);
 
-  // The same in two frames, padded and with a priority if so told.
+  // Sends it in two frames, padded and with a priority if told so.
   std::string first;
   uint8_t flags = 0;
   const size_t padding = cut_bits & 0x8000 ? cut_bits & 0xff : 0;

@@ -22,7 +22,7 @@ void ReadHost(std::string_view host, size_t cut) {
     const Expected expected = ReferenceHttp(request);
     CheckSame(Read(NM_WIRE_HTTP, request, cut % (request.size() + 1)),
               expected);
-    // Of a host that has no such bytes, each form names it.
+    // If a host has no such bytes, each form names it.
     if (host.empty() || host.find_first_of("/?#@ ") != host.npos) continue;
     if (std::any_of(host.begin(), host.end(), IsControl)) continue;
     FUZZ_CHECK(expected.result == NM_NAMING_FOUND);

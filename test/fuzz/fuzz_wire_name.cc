@@ -54,7 +54,7 @@ void CheckLabel(const std::string& text, const std::string& label, bool fold,
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
   }
   FUZZ_CHECK(internal::LabelOfWireName(other, false, suffixes, fold) == label);
-  // ... but where one spelling has NM_NAME_BYTES, as a name that was cut has, and the
+  // ... except if one spelling has NM_NAME_BYTES, as a name that was cut has, and the
   // other has not.
   if (text.find(':') != std::string::npos ||
       text.size() + strlen(kPort) >= NM_NAME_BYTES) {

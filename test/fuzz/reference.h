@@ -431,7 +431,7 @@ inline ExpectedService ReferencePython(std::string_view arguments) {
     const std::string_view value = argument.substr(option + 1);
     if (argument[option] == 'c') return {};
     if (argument[option] == 'm') {
-      // Looking at it costs one of the 16, where it stands apart or not.
+      // Reading it costs one of the 16, whether it stands apart or not.
       if (i + 1 >= budget) return {};
       if (!value.empty()) return ReferenceModule(value);
       return i + 1 < list.size() ? ReferenceModule(list[i + 1])

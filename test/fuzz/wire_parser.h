@@ -18,7 +18,7 @@
 namespace netmeter {
 namespace fuzz {
 
-// After each byte; its comparisons would be half of what the fuzzer sees.
+// After each byte. Otherwise its comparisons would be half of the fuzzer's coverage.
 __attribute__((no_sanitize("coverage"))) inline void CheckInvariants(
     const nm_naming& n) {
   FUZZ_CHECK(n.result <= NM_NAMING_FAILED);

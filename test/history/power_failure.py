@@ -85,7 +85,7 @@ def main():
             lines = boot(options, disk, "last" if last else str(options.interval), kill=not last)
             total, gaps = usage_of(lines)
             found = total - recorded
-            # The last record that is known to have ended began with so many.
+            # The last record that is known to have ended began with this count.
             least, most = max(record[1] for record in records), sending[-1]
             good = least <= found <= most and gaps == kill - 1 and all(record[0] == 0 for record in records)
             failures += not good

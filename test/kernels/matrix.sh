@@ -55,8 +55,8 @@ for suite in Connections Destinations Duplicates Edge Flows Impairment Mptcp Nam
   Protocols Remainder Tables TroubledConnections Tunnel Uplinks; do
   seldom+=":Over/${suite}Test.*/IPv6*"
 done
-# lockdown=confidentiality removes bpf_probe_read_kernel only. The same programs count
-# packets there, so tests of packets alone run only without it.
+# lockdown=confidentiality removes only bpf_probe_read_kernel. The programs that count
+# packets are unchanged, so tests of packets alone run only without it.
 lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
 # With PREEMPT_RT softirqs are tasks, which preempt each other. So: each path of a
 # packet, both transports, many at once.

@@ -233,8 +233,8 @@ TEST_P(AccuracyTest, BigTcpIsExact) {
   const auto& packets = own_link.Stop();
   if (std::any_of(packets.begin(), packets.end(),
                   [](const Packet& p) { return p.bytes > 66000; })) {
-    // Measured where the sender cuts them: a router drops some over IPv6, of
-    // which it takes the jumbo payload option for a header of each segment.
+    // Measured at the link on which the sender cuts them: over IPv6 a router drops some,
+    // because it takes their jumbo payload option for a header of each segment.
     LinkSetup setup;
     setup.offload = false;
     setup.gso_packets = true;

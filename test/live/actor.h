@@ -30,7 +30,7 @@ namespace internal {
 // What the program does; returns the exit status.
 int RunActor(const std::vector<std::string>& arguments);
 
-// Where the program is; set by main().
+// The path of the program; set by main().
 extern std::string actor_program;
 
 // A copy of the program under WorkDirectory(), with this file name.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the live test ends when something fails that the test itself needs: the
-// whole process ends, with a message. A test that goes on without its network
-// would measure nothing. Nothing stays after any end: the janitor of
-// child.h, a process of its own, then takes everything away. Bazel kills it with all
-// that a test has left: where the test ends in order, it waits for the janitor.
+// The end of the live test if something fails that the test itself needs: the whole
+// process ends, with a message. A test that goes on without its network would measure
+// nothing. Nothing stays after any end: the janitor of child.h, a process of its own,
+// removes everything. Bazel kills the janitor with all other processes of a test, so a
+// test that ends in order waits for it.
 
 #ifndef NETMETER_TEST_LIVE_CHECK_H_
 #define NETMETER_TEST_LIVE_CHECK_H_
@@ -21,11 +21,11 @@
 namespace netmeter {
 namespace internal {
 
-// How long any single step may take, in milliseconds. It is long because an
-// emulated guest is slow; no step waits for it where all is well.
+// The limit of any single step, in milliseconds. It is long because an emulated guest is
+// slow; a step that succeeds does not wait for it.
 constexpr int kTimeoutMs = 30000;
 
-// Of the test's first process: waits until the janitor has taken everything away. Null in
+// For the test's first process: waits until the janitor has removed everything. Null in
 // the others.
 inline void (*await_janitor)() = nullptr;
 

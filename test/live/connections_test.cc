@@ -111,9 +111,9 @@ TEST_P(ConnectionsTest, RoundTripsAreSampledWithPackets) {
   EXPECT_LE(seen.rtt_us, most * (Count(seen) - 1) + 1000000);
 }
 
-// The handshake's round trip is the only one of a connection that is aborted
-// at once, so that the sum is TCP_INFO's to the microsecond. Nobody accepts: where
-// the reset overtakes the end of the handshake, there is nothing to accept.
+// The handshake's round trip is the only one of a connection that is aborted at once, so
+// the sum is TCP_INFO's to the microsecond. The test accepts no connection: if the reset
+// overtakes the end of the handshake, there is nothing to accept.
 TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
   constexpr int kConnections = 20;
   Lab& lab = World::CleanLab();
@@ -156,7 +156,7 @@ TEST_P(ConnectionsTest, RawSocketsHaveNoRoundTrips) {
     const Address to = Lab::Server(GetParam());
     const int fd = OpenSocket(to.family(), SOCK_RAW, IPPROTO_TCP);
     std::string segment(20 + 100, '\0');
-    segment[3] = 9;        // to the port that nobody listens at
+    segment[3] = 9;        // to a port without a listener
     segment[12] = 5 << 4;  // no options
     segment[13] = 0x10;    // ACK
     for (int i = 0; i < 300; ++i) SendTo(fd, segment, to, 0);
@@ -238,8 +238,8 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
   EXPECT_GE(Count(named), 1u);
 }
 
-// The end of a connection counted where its new name said, its beginning where
-// the old one had.
+// The end of a connection counted under its new name, and its beginning under the old
+// one.
 TEST_P(ConnectionsTest, EndWhereTheyBegan) {
   Lab& lab = World::CleanLab();
   const std::string before = "before" + FamilyName(GetParam());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What has destinations, and how many: services, and any other program; by
-// rules, also where one socket sends to many ports, and by the first bytes of
-// HTTP. None of a connection's bytes is left without one.
+// Destinations, and their number: of services and of any other program; by rules, even if
+// one socket sends to several ports, and by the first bytes of HTTP. Each byte of a
+// connection has one.
 
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -39,8 +39,8 @@ class DestinationsTest : public FamilyTest {
 
   static Address Server() { return Lab::Server(GetParam()); }
 
-  // A server that reads to the end of each of so many connections, and whose
-  // end comes then.
+  // A server that accepts this number of connections, reads each to its end, and then
+  // ends its side.
   static void Serve(Child::Parent& parent, int port, size_t count) {
     const int listener = Listen(Server(), port, 16);
     parent.Send(0);
@@ -162,8 +162,8 @@ TEST_P(DestinationsTest, OnlyTheKindsOfTheConfigurationHaveSome) {
 TEST_P(DestinationsTest, NamesOfAProgramAreBounded) {
   if (GetParam() == Family::kIpv6) return;  // the same, and slow in a guest
   const MeteredCgroup meter("dest-bound");
-  // A name that is there already costs nobody anything, so each has hosts of its own:
-  // the first are there, and all others are without one.
+  // An existing name uses no quota, so each service has hosts of its own: the first ones
+  // get names, and all others have none.
   const auto expect = [&](Kind kind, const std::string& name, int most) {
     const bool is_service = kind == Kind::kService;
     const auto host = [&](int i) { return name + "-host" + std::to_string(i); };
@@ -181,8 +181,8 @@ TEST_P(DestinationsTest, NamesOfAProgramAreBounded) {
   expect(Kind::kService, "service", kMostNamesOfService);
 }
 
-// A name is what this host sends on a connection that it has opened: a peer may say what
-// he likes, first or as an answer, and have it sent back to the port of a name.
+// A name is what this host sends on a connection that it has opened. A peer may send
+// anything, first or as an answer, and have it sent back to the port of a name.
 TEST_P(DestinationsTest, APeerAddsNoName) {
   const MeteredCgroup meter("dest-peer", "http_ports: [80]\n");
   const Address here = Lab::Client(GetParam());
@@ -332,8 +332,8 @@ TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
   }
 }
 
-// A rule for fluentd's port took all of Magma's calls to its cloud where the
-// deployment guide puts both on port 443: they counted as `fluentd`.
+// A rule for fluentd's port took all of Magma's calls to its cloud if both were on port
+// 443, as the deployment guide has it: they counted as `fluentd`.
 TEST_P(DestinationsTest, RulesOfPortsYieldToNamesOfConnections) {
   const std::vector<std::string> texts = {Get("one.example"), "SSH-2.0-x\r\n",
                                           ""};

@@ -171,8 +171,8 @@ class DuplicatesTest
     return fd;
   }
 
-  // Router A sends datagrams by the link to the client. All of them have the
-  // same bytes, but for the number of a segment.
+  // Router A sends datagrams by the link to the client. All of them have the same bytes,
+  // except for the number of a segment.
   static void SendFromRouter(const Address& to, int port, int segments = 1) {
     Child sender(nullptr, lab().router_a, [&](Child::Parent&) {
       const int fd = OpenSocket(to.family(), SOCK_DGRAM);
@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(Over, DuplicatesTest,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-// The bug: a raw socket of protocol TCP counted every segment once more.
+// The bug: a raw socket of protocol TCP counted every segment again.
 TEST_P(DuplicatesTest, RawSocketsAddNothingToTcp) {
   ExpectExactBesideRaw(/*reads=*/true, 400000);
 }
@@ -219,8 +219,8 @@ TEST_P(DuplicatesTest, RawSocketsAloneCountUdpOnce) {
   ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
-// The same for TCP: SYNs to a port where nobody listens. The kernel answers
-// each with a RST of its own.
+// Tests TCP: SYNs to a port without a listener. The kernel answers each with a RST of its
+// own.
 TEST_P(DuplicatesTest, RawSocketsAloneCountTcpOnce) {
   OpenRaw(IPPROTO_TCP);
   Begin();
@@ -382,8 +382,8 @@ TEST_P(Ipv4DuplicatesTest, BroadcastInAFrameForOneHostCountsOnce) {
   ExpectCountedOnce(&measurement);
 }
 
-// A router or a bridge hands the same bytes to several network namespaces, whose
-// links have the same number: as many packets, on as many links.
+// A router or a bridge passes the same bytes to several network namespaces, whose links
+// have the same number: each link carries one packet.
 TEST_P(DuplicatesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
   const Address group(v4() ? "239.77.0.6" : "ff05::7c");
   const Address from(v4() ? "10.78.0.1" : "fd78::1");

@@ -91,10 +91,10 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
   Measurement at_client(client_meter, lab.ClientReference());
   Measurement at_server(server_meter, lab.ServerReference());
   constexpr int kConnections = 10;
-  // Each writes, shuts down and reads at the same time as the other. Both wait
-  // before: a first packet that races with the end of the handshake passes the
-  // ingress hook twice (req_stolen in tcp_v4_rcv()). QEMU gives each CPU of a
-  // guest 100 ms before the next, so that a handshake may take as long.
+  // Each side writes, shuts down and reads at the same time as the other. Both wait
+  // before: a first packet that races with the end of the handshake passes the ingress
+  // hook twice (req_stolen in tcp_v4_rcv()). QEMU gives each CPU of a guest 100 ms before
+  // the next, so a handshake may take that time.
   const auto exchange = [](int fd) {
     usleep(120000);
     SendAll(fd, 3000);

@@ -19,8 +19,8 @@ namespace internal {
 UniqueFd AttachToEgress(const Cgroup& cgroup, const bpf_insn* program,
                         uint32_t count);
 
-// Counts what leaves the sockets of a cgroup, by a map of its own. Each segment but the
-// first of a GSO packet has so many bytes of headers.
+// Counts what leaves the sockets of a cgroup, by a map of its own. `header` is the length
+// of the headers that each segment of a GSO packet after the first adds.
 class EgressCounter {
  public:
   EgressCounter(const Cgroup& cgroup, int header);

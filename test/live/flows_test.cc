@@ -59,7 +59,7 @@ class Followed {
 
   bool ok() const { return follower_ != nullptr; }
 
-  // Reads until there are so many flows.
+  // Reads until there is this number of flows.
   void WaitFor(size_t flows) {
     for (int i = 0; i < 200 && rows_.size() < flows; ++i) {
       const absl::Status status = follower_->Poll(50, Body());
@@ -139,7 +139,7 @@ class Followed {
 class FlowsTest : public FamilyTest {};
 NM_FOR_BOTH_FAMILIES(FlowsTest);
 
-// A connection that its own end aborts, and one that nobody listens for.
+// A connection that its own end aborts, and one to a port without a listener.
 void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
                        const Cgroup* server_cgroup, const NetNamespace& server,
                        const Address& address) {
@@ -168,9 +168,10 @@ void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
   listener.Join();
 }
 
-// The bug: a socket that connected again went on in the record of its former connection,
-// if that had ended in silence, and with its numbers: up to 2 GiB of payload that nobody
-// had sent. (CLOSING ends so, and TCP_REPAIR, by which CRIU(8) takes a connection away.)
+// The bug: a socket that connected again continued the record of its former connection,
+// if that had ended in silence, and its sequence numbers: up to 2 GiB of payload that was
+// never sent. (CLOSING ends so, and TCP_REPAIR, by which CRIU(8) takes a connection
+// away.)
 TEST_P(FlowsTest, ASocketThatConnectsAgainHasTwoRecords) {
   Lab& lab = World::CleanLab();
   lab.Configure(LinkSetup());

@@ -94,8 +94,8 @@ class FramesTest : public LiveTest {
   NetNamespace host_, peer_;
 };
 
-// The bug: the kernel counts how many segments such a frame claims, where it hands it
-// over a link like veth, and 60,000 bytes of segments of one byte weighed 2.5 MB.
+// The bug: on a link like veth the kernel counts the segments that such a frame claims,
+// and 60,000 bytes of segments of one byte counted as 2.5 MB.
 TEST_F(FramesTest, AFrameThatClaimsTinySegmentsIsNoMoreBehindALink) {
   if (!MayReadKernelMemory()) {
     Measurement::NotOnThisKernel("how a frame is cut: lockdown");
@@ -127,7 +127,7 @@ TEST_F(FramesTest, AFrameThatClaimsTinySegmentsIsNoMoreBehindALink) {
   tcp.dest = htons(kPort);
   tcp.doff = sizeof(tcp) / 4;
   tcp.ack = 1;
-  // Of the pseudo header: the rest is the device's.
+  // The sum of the pseudo header: the device computes the rest.
   tcp.check =
       Checksum(&ip.saddr, 8,
                uint32_t{htons(IPPROTO_TCP)} + htons(sizeof(tcphdr) + kPayload));

@@ -70,7 +70,7 @@ struct Connection {
   }
 };
 
-// Of a connection: family, the measured side's port, and its peer's.
+// A connection: family, the measured side's port, and its peer's.
 using Key = std::tuple<int, int, int>;
 Key KeyOf(const Packet& packet, bool sent) {
   return {packet.ethertype, sent ? packet.source_port : packet.destination_port,
@@ -113,7 +113,7 @@ std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
       names[i] = "time-wait";
       continue;
     }
-    // It finds no socket, and nobody answers a RST.
+    // The packet finds no socket, and a RST is not answered.
     if (!sent && packet.rst() && connection.reset) {
       names[i] = "late";
       continue;

@@ -21,11 +21,11 @@ namespace internal {
 std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
                                          bool sent_is_outgoing);
 
-// The capture does not tell which of two packets that came together ended a socket,
-// and which found none. So a packet without payload, from the first FIN or RST of its
-// connection on, may have been seen by the hook or not, whatever its name is. True if
-// at most three of them in one direction are the difference between the link and the
-// meter: so many bytes and packets more on the link, or less if below zero.
+// The capture does not tell which of two packets that came together ended a socket, and
+// which found none. So the hook may have seen a packet without payload or not, from the
+// first FIN or RST of its connection on, whatever its name is. True if at most three of
+// them in one direction are the difference between the link and the meter: the link has
+// `bytes` and `count` packets more, or less if they are below zero.
 bool ExplainLate(const std::vector<Packet>& packets,
                  const std::vector<const char*>& names, bool outgoing,
                  int64_t bytes, int64_t count);

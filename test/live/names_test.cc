@@ -67,7 +67,7 @@ class NamesTest : public FamilyTest {
     child.Join();
   }
 
-  // The same by a descriptor, which is closed.
+  // Acts by a descriptor, which is closed.
   void ActBy(ExecBy by, int fd, const std::string& action) {
     Check(fd, "open");
     Child child(meter_->cgroup(), World::CleanLab().client,
@@ -98,7 +98,7 @@ class NamesTest : public FamilyTest {
     return names;
   }
 
-  // Of all names, of the whole meter.
+  // The sum of all names, of the whole meter.
   int64_t PayloadOfAll() {
     int64_t sum = 0;
     for (const Sample& sample : meter_->Samples())
@@ -186,8 +186,9 @@ TEST_P(NamesTest, RegisteredProcessIsAService) {
   }
 }
 
-// Who registers publishes, and netmeter-exporter leaves it to him. A socket that
-// was only given a service was left out, too, and nobody published it.
+// A service that registers publishes its own metrics, so netmeter-exporter leaves it out.
+// The exporter also left out a socket that only had been given a service, which no one
+// published.
 TEST_P(NamesTest, ServiceOfASocketAloneIsNotRegistered) {
   const std::string name = "socket-service" + Suffix();
   const auto send = [&](bool registers) {

@@ -88,7 +88,7 @@ class NetNamespace {
   void SetMtu(const std::string& link, uint32_t mtu);
   // Limits the segments that TCP puts into one GSO packet.
   void SetGsoMaxSegments(const std::string& link, uint32_t segments);
-  // Limits the bytes of a GSO packet; false where the kernel refuses so many.
+  // Limits the bytes of a GSO packet; false if the kernel refuses the limit.
   bool SetGsoMaxSize(const std::string& link, uint32_t bytes);
   void AddAddress(const std::string& link, const Address& address, int prefix);
   void AddRoute(const Address& network, int prefix, const Address& gateway);
@@ -136,7 +136,7 @@ class UnlimitedLockedMemory {
 UniqueFd LoadProgram(uint32_t type, uint32_t attach_type,
                      const bpf_insn* program, uint32_t count);
 
-// True where this kernel's version is at least major.minor.
+// True if this kernel's version is at least major.minor.
 bool KernelAtLeast(int major, int minor);
 
 }  // namespace internal

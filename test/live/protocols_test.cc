@@ -44,8 +44,8 @@ class ProtocolsTest : public FamilyTest {
   static int af() { return v4() ? AF_INET : AF_INET6; }
   static bool v4() { return GetParam() == Family::kIpv4; }
 
-  // Whether this kernel has the protocol. It must, where the module was copied into
-  // the virtual machine (matrix.sh).
+  // Whether this kernel has the protocol. It must if the module was copied into the
+  // virtual machine (matrix.sh).
   static bool IsHere(int type, int protocol, const std::string& module) {
     const UniqueFd probe(socket(af(), type | SOCK_CLOEXEC, protocol));
     if (probe.ok()) return true;
@@ -56,7 +56,7 @@ class ProtocolsTest : public FamilyTest {
     return false;
   }
 
-  // Opens a connection, which stays: sends pieces of so many bytes, receives 50,000.
+  // Opens a connection, which stays: sends pieces of these sizes, receives 50,000 bytes.
   static void SctpExchange(const Address& to, int port, int pieces,
                            uint64_t bytes) {
     const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
@@ -81,7 +81,7 @@ class ProtocolsTest : public FamilyTest {
   }
 
   // Listens there; then accepts a connection at each word of the test, receives 1,000
-  // bytes and sends so many, until it is told 0.
+  // bytes and sends the number in the word, until that is 0.
   static void SctpServer(Child::Parent& parent, const std::string& service,
                          const Address& address, int port, uint64_t bytes) {
     const int fd = SctpListener(service, address, port);
@@ -182,8 +182,8 @@ class ProtocolsTest : public FamilyTest {
 };
 NM_FOR_BOTH_FAMILIES(ProtocolsTest);
 
-// The bug: where an accepted connection was closed before it had a packet, up to Linux
-// 6.18, its last packets took an entry of the socket table that nothing freed.
+// The bug: if an accepted connection was closed before it had a packet, up to Linux 6.18,
+// its last packets took an entry of the socket table, which was never freed.
 TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
   if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   Lab& lab = World::CleanLab();
@@ -261,15 +261,15 @@ TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
   EXPECT_EQ(own.rx_bytes - before.rx_bytes, all.rx_bytes - all_before.rx_bytes);
 }
 
-// The note of whose a listener is had no network namespace: any user could listen at a
-// service's address and port in one of his own, and each got the other's name.
+// The note about a listener's owner had no network namespace: any user could listen at a
+// service's address and port in a namespace of its own, and each got the other's name.
 TEST_P(ProtocolsTest, SctpServersInTwoNetworksAreTwo) {
   if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   const Cgroup* const cgroup = World::ClientMeter().cgroup();
   ExpectTwoServersApart(cgroup, cgroup);
 }
 
-// Where the namespace cannot be told, the cgroup does.
+// If the namespace is unknown, the cgroup decides.
 TEST_P(ProtocolsTest, SctpServersInTwoNetworksAndCgroupsAreTwo) {
   if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   World::ClientMeter();
@@ -277,8 +277,8 @@ TEST_P(ProtocolsTest, SctpServersInTwoNetworksAndCgroupsAreTwo) {
   ExpectTwoServersApart(&one, &two);
 }
 
-// Where only the cgroup keeps servers apart, nobody gets the name of a service that
-// `register_by` keeps for what he accepts, and so the service does not, either.
+// If only the cgroup keeps servers apart, an accepted connection never gets the name of a
+// service that `register_by` protects, not even from the service itself.
 TEST_P(ProtocolsTest, AnSctpServerThatIsKeptIsNotTakenForAnother) {
   if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   constexpr int kPort = 4002;

@@ -423,8 +423,8 @@ UniqueFd AttachDroppingProgram(const Cgroup& cgroup) {
   return AttachToEgress(cgroup, program, sizeof(program) / sizeof(program[0]));
 }
 
-// Sends 400 KiB while something on this host, after the hook, drops. On a busy
-// guest there may be but two packets under way, and none is dropped: then once more.
+// Sends 400 KiB while something on this host, after the hook, drops packets. On a busy
+// guest only two packets may be under way, and none is dropped: then it sends again.
 void ExpectExactPayloadUnderLocalDrops() {
   Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
@@ -488,8 +488,8 @@ TEST_P(RemainderTest, DropsByAnotherCgroupProgramLeaveThePayloadExact) {
   ExpectExactPayloadUnderLocalDrops();
 }
 
-// Not even where the kernel's own sockets are in the cgroup of the meter, as
-// those of a network namespace are that a process of it has made.
+// Not even if the kernel's own sockets are in the cgroup of the meter, as they are in a
+// network namespace that a process of the cgroup has made.
 TEST_P(RemainderTest, ResetsOfOnesOwnNamespaceAreSeenByTheLinkOnly) {
   MeteredCgroup& meter = World::ClientMeter();
   const auto unattributed = [&] {
@@ -531,9 +531,9 @@ INSTANTIATE_TEST_SUITE_P(Over, Ipv6RemainderTest,
                          testing::Values(Family::kIpv6),
                          [](const auto&) { return "IPv6"; });
 
-// The kernel's own sockets in a network namespace belong to the cgroup of who
-// made the namespace. Here that is the measured one: neighbour discovery then
-// passes a hook, and has no owner. (In all other tests it passes none.)
+// The kernel's own sockets in a network namespace belong to the cgroup of the process
+// that made the namespace. Here that is the measured one: neighbour discovery then passes
+// a hook, and has no owner. (In all other tests it passes none.)
 TEST_P(Ipv6RemainderTest, NeighbourDiscoveryOfOnesOwnNamespaceIsUnattributed) {
   MeteredCgroup& meter = World::ClientMeter();
   const auto unattributed = [&] {

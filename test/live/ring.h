@@ -29,11 +29,11 @@ class Ring {
 
   int error() const { return error_; }  // an errno, or 0
 
-  // Submits the request, waits until the kernel needs its memory no more, and
-  // returns its result: a negative errno where it failed.
+  // Submits the request, waits until the kernel does not need its memory any more, and
+  // returns its result: a negative errno if it failed.
   int Do(const io_uring_sqe& request);
 
-  // Sends so many bytes. flags are the request's (IOSQE_ASYNC).
+  // Sends this number of bytes. flags are the request's (IOSQE_ASYNC).
   void Send(uint8_t opcode, uint8_t flags, int fd, uint64_t bytes);
 
  private:

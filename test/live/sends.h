@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ways to send so many bytes on a connected TCP socket, other than send(2). A way that
-// fails ends the process.
+// Ways to send a number of bytes on a connected TCP socket, other than send(2). A way
+// that fails ends the process.
 
 #ifndef NETMETER_TEST_LIVE_SENDS_H_
 #define NETMETER_TEST_LIVE_SENDS_H_
@@ -12,7 +12,7 @@
 namespace netmeter {
 namespace internal {
 
-// A file in memory with so many bytes.
+// A file in memory of this size.
 UniqueFd FileOf(uint64_t bytes);
 
 void SendZeroCopy(int fd,

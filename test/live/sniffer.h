@@ -60,8 +60,8 @@ class Sniffer {
   // Ends the recording, once nothing waits to be recorded.
   const std::vector<Packet>& Stop();
 
-  // The same, where drops are the caller's business: packets that passed and for
-  // whose records the socket had no room (PACKET_STATISTICS).
+  // Reads packets, and leaves drops to the caller: the number of packets that passed
+  // while the socket had no room for their records (PACKET_STATISTICS).
   const std::vector<Packet>& StopAndCount(uint32_t* drops);
 
  private:

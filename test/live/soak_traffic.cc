@@ -28,7 +28,7 @@ constexpr int kSinkPort = 9000;
 // comes, which no hook sees, nor the answer.
 constexpr int kTimeWaitPort = 7777;
 
-constexpr int kWitnessPort = 81;  // of HTTP, and nobody else's
+constexpr int kWitnessPort = 81;  // of HTTP; only the witness uses it
 
 constexpr int kPrograms = 8;
 // A worker, or a piece of its work, that takes longer hangs.
@@ -41,7 +41,7 @@ struct Place {
   SoakCounts* counts;                 // shared by all workers
 };
 
-// Of this worker and others.
+// Names of this worker and of others.
 void Add(int64_t* count, int64_t more) {
   __atomic_fetch_add(count, more, __ATOMIC_ACQ_REL);
 }
@@ -139,8 +139,8 @@ void NameHost(TcpPlan* plan, int port, const std::string& host) {
   };
 }
 
-// In turn to its destination and to none. Its name is there, so that only a growth
-// refuses it, for longer where the machine is slow.
+// Sends in turn with a destination and without one. The name exists, so only a load with
+// larger tables refuses it, for longer if the machine is slow.
 void Witness(const Place& place, uint32_t turn) {
   TcpPlan plan = PlanOf(turn / 2);
   plan.upload %= 20000;
@@ -200,7 +200,7 @@ Ports PortsOf(const Packet& packet) {
                          : Ports{packet.destination_port, packet.source_port};
 }
 
-// Of a connection to kTimeWaitPort. The client closes first, and at once: with the
+// A connection to kTimeWaitPort. The client closes first, and at once: with the
 // acknowledgement of its FIN the socket becomes a TIME_WAIT one, which no hook knows.
 struct ClosedFirst {
   bool fin_sent = false;
@@ -325,8 +325,8 @@ SoakTraffic::SoakTraffic(Lab& lab, const Cgroup* cgroup, bool few)
     workers_.back().child = std::make_unique<Child>(
         nullptr, lab.router_a, [=](Child::Parent& parent) {
           uint32_t turn = 0;
-          // Between two rounds the test prints and looks around: for longer than a
-          // message takes, where the machine is slow.
+          // Between two rounds the test prints and checks, which takes longer than a
+          // message if the machine is slow.
           const auto next = [&parent] {
             alarm(0);
             while (!WaitFor(parent.fd(), POLLIN)) continue;

@@ -29,11 +29,11 @@ namespace internal {
 // docs/counting.md. It takes all packets of a round, in their order.
 Classify SoakRemainders();
 
-// Of a process that holds its name as long as the traffic is there, with a destination
-// of its own and with none: what both had room for at the beginning is never idle.
+// The name of a process that keeps it as long as the traffic runs, with a destination of
+// its own and with none: series that had room at the beginning are never idle.
 extern const char kSoakWitness[];
 extern const char kSoakWitnessDestination[];
-// Of the processes that have names of their own.
+// The names of processes that each have their own.
 extern const char kSoakServices[];  // registered, with a number
 extern const char kSoakPrograms[];  // executed, with a number
 
@@ -44,7 +44,7 @@ constexpr int kSoakServiceProgram =
 struct SoakCounts {
   int64_t registered = 0, refused = 0;       // as NM_REGISTER answered
   int64_t witnessed = 0;                     // ... and the witness
-  int64_t services_tx = 0, services_rx = 0;  // of who was registered
+  int64_t services_tx = 0, services_rx = 0;  // of registered processes
   int64_t witness_tx = 0, witness_rx = 0;
   int64_t witness_named_tx = 0, witness_named_rx = 0;  // ... to its destination
   int64_t program_tx = 0;                              // of kSoakServiceProgram

@@ -212,7 +212,7 @@ class SockDiagTest : public LiveTest {
     World::CleanLab().Configure(LinkSetup());
   }
 
-  // Runs body where the sockets are, once all is quiet.
+  // Runs body in the namespace of the sockets, once all is quiet.
   void WithSockets(const std::function<void()>& body) {
     Lab& lab = World::CleanLab();
     Child server(World::ServerMeter().cgroup(), lab.server, Serve);
@@ -260,7 +260,7 @@ TEST_F(SockDiagTest, SocketsAreThoseOfSs) {
       EXPECT_EQ(std::to_string((*row)["wqueue"].get<uint64_t>()), line.wqueue);
       EXPECT_EQ(OurUsers(*row), SsUsers(line));
     }
-    // And no more than those; ss has no state of sockets that are bound only.
+    // And only those; ss has no state of sockets that are bound only.
     std::set<std::string> keys;
     for (const Json& row : ours.rows) {
       const std::string protocol = row["protocol"];
@@ -285,8 +285,7 @@ TEST_F(SockDiagTest, EachSocketHasItsServiceAndItsDestination) {
       }
       EXPECT_EQ(row.value("service", ""), "diag-service");
       EXPECT_EQ(row.value("kind", ""), "service");
-      // Of a socket of UDP that had a packet, the socket table has the series
-      // alone.
+      // For a UDP socket that had a packet, the socket table has only the series.
       if (row.count("owner_pid") != 0) {
         ASSERT_EQ(row["processes"].size(), 1u);
         EXPECT_EQ(row["owner_pid"], row["processes"][0]["pid"]);
@@ -433,7 +432,7 @@ TEST_F(SockDiagTest,
 
 // --- The kernel's structures ------------------------------------------------
 
-// Members by name: bit offset, and bits where it is a bit field.
+// Members by name: bit offset, and bits of a bit field.
 std::map<std::string, std::pair<uint32_t, uint32_t>> MembersOf(
     const char* name) {
   std::map<std::string, std::pair<uint32_t, uint32_t>> members;

@@ -23,8 +23,8 @@ sockaddr* Generic(sockaddr_storage* storage) {
   return reinterpret_cast<sockaddr*>(storage);
 }
 
-// Receives so many bytes from each. In no order of the sockets, as accept(2)
-// need not return them in the order of connect(2).
+// Receives this number of bytes from each socket, in any order, because accept(2) need
+// not return them in the order of connect(2).
 uint64_t ReceiveFromEach(const std::vector<int>& sockets, uint64_t bytes) {
   std::vector<uint64_t> left(sockets.size(), bytes);
   std::vector<char> buffer(1 << 16);

@@ -51,13 +51,13 @@ struct TcpPlan {
   std::function<void(int socket)> prepare;  // of both ends, before connect()
   std::function<void()> begin_client;       // before its first socket
   std::function<int()> open_client;         // instead of socket(2)
-  // Sends so many bytes of the client. Without it the client calls send(2).
+  // Sends this number of the client's bytes. Without it the client calls send(2).
   std::function<void(int socket, uint64_t bytes)> send;
   int client_protocol = 0;  // of socket(2): IPPROTO_MPTCP, say
   int server_protocol = 0;
 };
 
-// Where the two ends run.
+// The namespaces of the two ends.
 struct Ends {
   const Cgroup* client_cgroup = nullptr;
   const NetNamespace* client = nullptr;

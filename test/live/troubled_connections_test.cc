@@ -25,7 +25,7 @@ namespace internal {
 namespace {
 
 constexpr int kServerPort = 8710;
-// On the server's link, and nobody's.
+// An address on the server's link without a host.
 constexpr char kSilent4[] = "10.77.3.77";
 constexpr char kSilent6[] = "fd77:3::77";
 
@@ -40,8 +40,8 @@ uint64_t TotalTimeouts(int fd) {
   return size >= kOffset + sizeof(total) ? total : ~uint64_t{0};
 }
 
-// A RST that came is known only where programs may follow the kernel's own types. It
-// may have them and yet show them to nobody.
+// A received RST is known only if programs may follow the kernel's own types. The kernel
+// may have them and yet not show them.
 bool ReadsResets(const TcpConnections& seen) {
   return seen.resets_received != 0 ||
          access("/sys/kernel/btf/vmlinux", R_OK) == 0;

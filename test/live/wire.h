@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A bad wire: a network namespace with two interfaces, and a thread that
-// carries the frames from one to the other, but drops, doubles or delays every
-// n-th frame with data. The same frames suffer in every run. It takes the place
-// of netem, which some of the kernels under test lack.
+// A bad wire: a network namespace with two interfaces, and a thread that carries the
+// frames from one to the other, but drops, doubles or delays every n-th frame with data.
+// The wire treats the same frames so in every run. It replaces netem, which some of the
+// tested kernels lack.
 
 #ifndef NETMETER_TEST_LIVE_WIRE_H_
 #define NETMETER_TEST_LIVE_WIRE_H_

@@ -40,13 +40,13 @@ class LiveTest : public testing::Test {
   void TearDown() override;
 };
 
-// For measurements at the server's side. Before 6.12 no egress hook sees a
-// SYN-ACK over IPv6: the kernel calls ip6_xmit() with the listener while the
-// packet belongs to the request socket, and until then it skipped the hook where
-// the two differ. IPv4 passes the packet's own socket.
+// For measurements at the server's side. Before 6.12 no egress hook sees a SYN-ACK over
+// IPv6: the kernel called ip6_xmit() with the listener while the packet belonged to the
+// request socket, and skipped the hook because the two differ. IPv4 passes the packet's
+// own socket.
 Remainder SynAckSent(const Packet& packet);
 
-// Runs ip(8) there. Returns what it printed where it failed, or nothing.
+// Runs ip(8) there. Returns its output if it failed, or nothing.
 std::string TryIp(const NetNamespace& where,
                   const std::vector<std::string>& arguments);
 void Ip(const NetNamespace& where, const std::vector<std::string>& arguments);

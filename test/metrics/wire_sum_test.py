@@ -55,8 +55,8 @@ while True:
     threading.Thread(target=copy, args=(cloud, service)).start()
 """
 
-# A service: connects, and for each number that it reads sends so many bytes and
-# waits for the answer.
+# A service: connects, sends each number of bytes that it reads from its input, and waits
+# for the answer.
 SERVICE = """
 import socket, sys
 connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
@@ -157,8 +157,8 @@ class WireSumTest(unittest.TestCase):
         behind_proxy = self.start("behind", "127.0.0.1", lab.PROXY_PORT)
         self.transfer(behind_proxy, 3000000)
         direct = self.start("direct", self.cloud.THERE, TLS_PORT)
-        # It has said nothing yet, so nobody knows its destination: the handshake
-        # is pending.
+        # It has sent nothing yet, so its destination is unknown: the handshake is
+        # pending.
         self.await_sums("%s + %s" % (wire, pending))
         self.assertGreater(m.query("sum(netmeter_pending_bytes)")[()], 0)
 

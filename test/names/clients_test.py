@@ -377,10 +377,10 @@ class ClientsTest(unittest.TestCase):
         self.expect("idle", "proxy", [("", connection)], self.sink)
 
     def test_server_that_speaks_first_on_another_cpu_is_pending_too(self):
-        # Regression: the first packet that a pending connection received on a
-        # CPU on which its series was new went to the series without a name at
-        # once, and so did all that followed; when the name was known, what had
-        # been pending was taken from the pending series once more: below 0.
+        # Regression: if its series was new on a CPU, the first packet that a pending
+        # connection received there went at once to the series without a name, and so did
+        # all later ones. When the name was known, the pending amount was subtracted from
+        # the pending series again: below 0.
         first = len(self.greeting.connections)
         client, result = self.raw("greeted", "127.0.0.1:%d" % GREETING_PORT, "stay")
         self.assertEqual(result, 0)

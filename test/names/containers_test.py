@@ -195,7 +195,7 @@ class ContainersTest(unittest.TestCase):
         instances = ["magma@mobilityd.service", "web@a.service", "web@b.service"]
         with open(os.path.join(units, "default.target"), "w") as file:
             file.write("[Unit]\nWants=%s\n" % " ".join(instances))
-        # Where a runtime has turned on controllers, no process may be at the top.
+        # If a runtime has turned on controllers, no process may be at the top.
         below = os.path.join(self.meter.cgroup, "manager")
         os.mkdir(below)
 

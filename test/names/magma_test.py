@@ -69,7 +69,7 @@ fluentd_address: fluentd.yourdomain.com
 fluentd_port: {2}
 """
 SHIPPED, GUIDE = (7443, 7444, 24224), (443, 443, 443)
-# The names of the last are cut where the kernel part has no more room.
+# The names of the last ones are cut if the kernel part has no more room.
 LONG_DOMAIN = "controller.gateways.north.an-operator-in-the-country.a-company.test"
 CASES = {
     "as shipped": (SHIPPED, DOMAIN),

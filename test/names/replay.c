@@ -216,7 +216,7 @@ int main(void) {
     for (size_t l = 0; l < LENGTH(kinds[k].levels); l++)
       if (l == 0 || kinds[k].levels[l])
         every_option(&kinds[k], kinds[k].levels[l]);
-    /* Levels that nobody has: the second is next to the meter's own. */
+    /* Unused levels: the second is next to the meter's own. */
     call(&kinds[k], 9999, 1, "level", "abcd", 4);
     call(&kinds[k], 0x6e75, 1, "level", "abcd", 4);
   }

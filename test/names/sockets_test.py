@@ -48,8 +48,8 @@ def udp(port):
 def connect(port):
     return socket.create_connection(("10.88.0.2", port), 20)
 
-# Takes what the peer sends until its end, answers with so many bytes, and ends
-# after the peer: no TIME_WAIT on this side.
+# Reads until the peer's end, answers with this number of bytes, and ends after the peer:
+# no TIME_WAIT on this side.
 def serve(sock, answer):
     while sock.recv(65536):
         pass
@@ -247,8 +247,8 @@ class SocketsTest(unittest.TestCase):
         # and, before 7.2, the acknowledgement of it.
         missed = {counter: wire[counter] - seen[counter] for counter in wire}
         late = {"rx_packets": time_wait, "rx_bytes": time_wait * 52}
-        # Nothing, where one packet acknowledges our FIN and has the peer's: the socket
-        # receives that, and goes to TIME_WAIT then.
+        # Nothing, if one packet acknowledges our FIN and has the peer's: the socket
+        # receives that, and then goes to TIME_WAIT.
         if not any(missed.values()):
             return
         for packets in {0, time_wait}:
@@ -299,7 +299,7 @@ sock.recvfrom(2000)
             sock = self.in_cloud()
             return sock.connect_ex((lab.Cloud.HERE, self.port)) == 0 and sock
 
-        # Without a packet to a port that nobody listens on, yet.
+        # Listens already, as /proc tells without a packet to the port.
         def listening():
             with open("/proc/net/tcp", encoding="utf-8") as file:
                 return any(":%04X 00000000:0000 0A" % self.port in line for line in file)
@@ -421,7 +421,7 @@ serve(sock, 3000)
         process.wait(20)
         (early,) = self.difference().values()
         self.assertLess(early["tx_payload_bytes"], self.QUEUE // 2)
-        # Its process identifier is nobody's now.
+        # No process has its identifier now.
         self.assertFalse(os.path.exists("/proc/%d" % process.pid))
         self.assertEqual(self.receive(sock, self.QUEUE + 1), self.QUEUE)
         sock.close()
@@ -439,9 +439,9 @@ heard('end')
         self.expect("closed with bytes in its queue", {"hasty": (self.QUEUE, 0)}, time_wait=1)
 
     def test_half_closed_socket_of_a_process_that_ended(self):
-        # It is in FIN_WAIT2 first, then, without an owner, in TIME_WAIT, where
-        # the kernel keeps no socket: what the peer sends then is answered by a
-        # reset, and neither belongs to anybody.
+        # It is in FIN_WAIT2 first, and then, without an owner, in TIME_WAIT, for which
+        # the kernel keeps no socket. What the peer sends then is answered by a reset, and
+        # neither has an owner.
         server = self.server()
         process = self.start("leaver", "sock = connect(int(sys.argv[1]))\nsock.sendall(bytes(1000))\n")
         sock = self.accept(server)

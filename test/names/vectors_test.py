@@ -31,7 +31,7 @@ class VectorsTest(unittest.TestCase):
     def setUpClass(cls):
         lab.private_network()
         cls.cloud = lab.Cloud()
-        # Datagrams to nobody would be answered.
+        # Datagrams to a closed port would be answered.
         cls.sinks = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
         cls.sinks[0].bind(("127.0.0.1", lab.PROXY_PORT))
         with cls.cloud.inside():
@@ -137,7 +137,7 @@ class VectorsTest(unittest.TestCase):
             ("usr/local/bin/oai_mme", SERVICE, "mme", conf),
             ("bazel-bin/lte/gateway/c/core/agw_of", SERVICE, "mme", conf),
             ("opt/td-agent-bit/bin/td-agent-bit", BINARY, "td-agent-bit", conf),
-            # The same 15 bytes, which the kernel keeps as a name.
+            # These 15 bytes are what the kernel keeps as a name.
             ("envoy_controller", SERVICE, "envoy_controller", ["--log_dir=/var/log"]),
             ("envoy_controlle", BINARY, "envoy_controlle", []),
             ("envoy_controllers", BINARY, "envoy_controllers", []),

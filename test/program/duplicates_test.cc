@@ -29,7 +29,7 @@ Packet Multicast6() {
   return Packet::Ipv6().Udp(5353, 5353).Payload(40).Byte(24, 0xff);
 }
 
-// The same packet, for a group.
+// The packet, to a group.
 Packet ToMany4(Packet packet) { return packet.Byte(16, 239); }
 Packet ToMany6(Packet packet) { return packet.Byte(24, 0xff); }
 
@@ -52,9 +52,9 @@ class Duplicates : public testing::Test {
     return Received() - before;
   }
 
-  // Delivers the packet to one socket after the other, so often to each, within the tenth
-  // of a second in which the same bytes are duplicates (NM_DUPLICATES_NS). If the
-  // machine stood still for longer, it does so again.
+  // Delivers the packet to one socket after the other, to each as often as `repeats`
+  // says, within the tenth of a second in which the same bytes are duplicates
+  // (NM_DUPLICATES_NS). If the machine stood still for longer, it does so again.
   Counts ReceiveEach(const Packet& packet,
                      const std::vector<uint32_t>& repeats) {
     for (;;) {
@@ -68,7 +68,7 @@ class Duplicates : public testing::Test {
     }
   }
 
-  // As if the one packet that is remembered had come so often.
+  // Counts as if the one remembered packet had come this number of times.
   void MakeManyOf(uint32_t times) {
     // Of struct nm_duplicates (maps.bpf.h): how often it counted, and for whom.
     constexpr size_t kCounted = 22, kTimes = 27;
@@ -112,8 +112,8 @@ TEST_F(Duplicates, CountForTheFirstSocket) {
   }
 }
 
-// The bug: to a socket that was new the same bytes were a copy, to whom they came. Of
-// those that are not raw, as here, one receives a packet to one host.
+// The bug: for a new socket the same bytes were a duplicate, whatever their destination.
+// Only one of the sockets that are not raw, as here, receives a packet to one host.
 TEST_F(Duplicates, AreNotWhatNewSocketsReceiveOneAfterTheOther) {
   for (const Packet& packet :
        {Packet::Ipv4().Icmp().Payload(56), Packet::Ipv6().Icmpv6().Payload(56),
@@ -188,9 +188,10 @@ TEST_F(Duplicates, AreNotPacketsThatDifferInOneByte) {
     EXPECT_EQ(Receive(Multicast4().Byte(5, i)), 1u) << int{i};
 }
 
-// The bug: a hash of the first bytes stood for them, and it could be inverted. Flip
-// bit 63 of one word and bits 63 and 31 of the next, and it was the same: what a
-// sender wrote so, for one socket each, were duplicates, all but the first.
+// The bug: a hash of the first bytes stood for them, and it could be inverted. A packet
+// with bit 63 of one word and bits 63 and 31 of the next flipped had the same hash. So a
+// sender could write packets, one for each socket, of which all but one counted as
+// duplicates.
 TEST_F(Duplicates, AreNotPacketsThatASenderMakesForTheSameHash) {
   constexpr uint8_t kFlipped = 'x' ^ 0x80;
   for (Packet packet :

@@ -210,7 +210,7 @@ TEST_F(FastPath, ASocketWithoutASlotOrOfAnotherSeriesDoesNot) {
   }
 }
 
-// Packets and sockets that nobody thought of.
+// Random packets and sockets.
 TEST_F(FastPath, AnyPacketCountsTheSameBothWays) {
   std::mt19937 random(1);
   auto below = [&random](uint32_t limit) {

@@ -14,7 +14,7 @@
 namespace netmeter {
 namespace internal {
 
-// Loaded programs; fails the test, with the reason, where they are not.
+// Loaded programs; if loading fails, the test fails with the reason.
 inline std::unique_ptr<Programs> LoadOrFail(const ProgramOptions& options) {
   std::string error;
   std::unique_ptr<Programs> programs = Programs::Load(options, &error);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "test/program/fixture.h"
-// The same source, compiled by another target in another folder.
+// This source, compiled by another target in another folder.
 #include "netmeter_again.skel.h"
 
 namespace netmeter {

@@ -68,8 +68,8 @@ class Packet {
   std::vector<uint8_t> Frame() const;
   // What a hook sees as skb->len: from the IP header on.
   size_t size() const { return bytes_.size(); }
-  // Newer kernels refuse to run a program on what is not even an IP header
-  // (EINVAL); at a real hook there is always one.
+  // Newer kernels refuse to run a program on data without an IP header (EINVAL); at a
+  // real hook there always is one.
   bool HasIpHeader() const {
     return size() >= (ethernet_type_ == 0x0800 ? 20 : 40);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one packet counts: a table of packets, each run through nm_egress and
-// nm_ingress. The sockets of a test run belong to nobody: all goes to `unattributed`.
+// What one packet counts: a table of packets, each run through nm_egress and nm_ingress.
+// The sockets of a test run have no owner: all goes to `unattributed`.
 #include <linux/if_ether.h>
 #include <netinet/in.h>
 

@@ -98,7 +98,7 @@ std::unique_ptr<Programs> Programs::Load(const ProgramOptions& options,
   return self;
 }
 
-// As the loader does, but for the programs that the case does not need.
+// Does what the loader does, except for the programs that the case does not need.
 absl::Status Programs::LoadObject() {
   PrintLibbpfMessages(true);  // why the verifier refuses a program
   cells_per_series_ = static_cast<uint32_t>(libbpf_num_possible_cpus()) + 1;

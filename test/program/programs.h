@@ -49,8 +49,7 @@ struct ProgramOptions {
   std::vector<uint16_t> http_ports;
   // Bits 1 << nm_kind: those that have destinations.
   uint32_t destination_kinds = BitsOfKinds(Config().destinations_of);
-  // Those that name destinations; and where there are none, what nm_config says
-  // of them.
+  // Rules that name destinations, or, if there are none, what nm_config says about them.
   std::vector<DestinationRule> rules;
   uint32_t rules_count = 0;
   PortRange rules_ports;
@@ -121,8 +120,8 @@ class Programs {
   RunResult Command(uint16_t code, const void* payload, size_t size,
                     uint32_t times = 1) const;
 
-  // The socket table. Its entries begin with a lock that is BPF's alone, so
-  // that where the socket stands is taken from the object's BTF.
+  // The socket table. Its entries begin with a lock that only BPF can use, so the
+  // object's BTF gives the offset of the socket.
   nm_socket ReadSocket(uint32_t index) const;
   bool WriteSocket(uint32_t index, const nm_socket& socket) const;
 

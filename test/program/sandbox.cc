@@ -25,7 +25,7 @@ bool MoveInto(const std::string& cgroup) {
   return procs.good();
 }
 
-// Where this process is in cgroup v2, below the mount point.
+// The cgroup v2 of this process, below the mount point.
 std::string OwnPath() {
   std::ifstream file("/proc/self/cgroup");
   std::string line;

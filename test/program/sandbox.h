@@ -19,9 +19,8 @@
 namespace netmeter {
 namespace internal {
 
-// Moves the calling thread into a new network namespace: lo is up, and there
-// is a pair of interfaces, nm0 and nm1, that nobody uses. It goes away with
-// the last process in it.
+// Moves the calling thread into a new network namespace: lo is up, and there is an unused
+// pair of interfaces, nm0 and nm1. It goes away with the last process in it.
 bool EnterOwnNetwork(std::string* error);
 
 // Runs a command line with its output on stderr; true if it succeeded.

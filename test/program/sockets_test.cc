@@ -74,7 +74,7 @@ class Sockets : public testing::Test {
     return UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   }
 
-  // A TCP socket that listens; of no descriptor, and with errno, where it cannot.
+  // A TCP socket that listens; without a descriptor, and with errno, if it cannot.
   static UniqueFd Listen(uint16_t port, int backlog, int flags = 0) {
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
     const sockaddr_in address = Loopback(port);
@@ -168,8 +168,8 @@ class Sockets : public testing::Test {
     EXPECT_EQ(sum.tx_payload_bytes, 0u);
   }
 
-  // Uploads over a TCP connection inside of the cgroup, to its end; the two
-  // ends on two CPUs, where there are two.
+  // Uploads over a TCP connection inside of the cgroup, to its end; the two ends are on
+  // two CPUs if there are two.
   void Upload(uint16_t port, size_t size) {
     const UniqueFd listener = Listen(port, 1);
     ASSERT_TRUE(listener.ok()) << strerror(errno);
@@ -302,7 +302,7 @@ TEST_F(Sockets, ConnectionWithoutANameLeavesNothingPending) {
     SCOPED_TRACE(taken ? "storage" : "table");
     const UniqueFd hog = Udp();
     if (taken) SendTo(hog, 1);
-    // Nothing at all; and what is not HTTP/2.
+    // Nothing, and bytes that are not HTTP/2.
     for (const size_t size : {size_t{0}, size_t{7}, size_t{1000000}}) {
       Upload(kPorts[1], size);
       sent += size;
@@ -373,9 +373,9 @@ TEST_F(Sockets, ProcessWithoutRoomForItsNameIsOverflow) {
   EXPECT_GE(programs_->ReadStats().names_full, 1u);
 }
 
-// It had the name of its main thread, which is the process's own to choose: a local user
-// who filled the table called himself as he liked. Where the kernel says nothing else
-// (lockdown=confidentiality) it still has that.
+// The process had the name of its main thread, which a process chooses itself: a local
+// user who filled the table had any name. If the kernel says nothing else
+// (lockdown=confidentiality), it still has that.
 TEST_F(Sockets, FullTableOfProcessesStillNamesThem) {
   ProgramOptions options;
   options.max_processes = 1;
@@ -449,7 +449,7 @@ TEST_F(Sockets, AListenerThatConnectsUnderSynsHasNoNumbersOfRequests) {
   Start({});
   const sockaddr_in full = Loopback(kPorts[1]);
   const auto* const busy = reinterpret_cast<const sockaddr*>(&full);
-  // It answers nobody: who connects to it waits.
+  // It accepts nothing: a client that connects to it waits.
   const UniqueFd backlog = Listen(kPorts[1], 0);
   ASSERT_TRUE(backlog.ok()) << strerror(errno);
   const UniqueFd first(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -460,8 +460,8 @@ TEST_F(Sockets, AListenerThatConnectsUnderSynsHasNoNumbersOfRequests) {
   });
 }
 
-// The bug: where the server's first packet after the handshake was a RST, the peer's FIN
-// that it acknowledged was a byte of payload.
+// The bug: if the server's first packet after the handshake was a RST, the peer's FIN
+// that it acknowledged counted as a byte of payload.
 TEST_F(Sockets, AFinIsNoPayloadThoughAResetAcknowledgesIt) {
   Start({});
   const UniqueFd listener = Listen(kPorts[2], 1);

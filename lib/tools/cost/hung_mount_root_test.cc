@@ -61,7 +61,7 @@ class HungMountTest : public BpffsTest {
   void TearDown() override {
     kill(holder_, SIGKILL);
     EXPECT_EQ(waitpid(holder_, nullptr, 0), holder_);
-    close(server_.Release());  // nobody waits for it any longer
+    close(server_.Release());  // no process waits for it any longer
     EXPECT_EQ(umount2(mount_.c_str(), MNT_DETACH), 0);
     BpffsTest::TearDown();
   }

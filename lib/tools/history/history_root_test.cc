@@ -329,7 +329,8 @@ TEST_F(HistoryTest, ACommandThatDoesNotEndIsKilledWithItsChildren) {
             "netmeter: --run: the command for b at 1 % ran longer than 1 s "
             "(--run-seconds)\n");
   EXPECT_NE(RunShell("pgrep -f 'sleep 307[1]'").exit_status, 0);
-  // Who ignores SIGCHLD gets no status of a child: each call ran the command again.
+  // If the caller ignores SIGCHLD, it gets no status of a child: each call ran the
+  // command again.
   EXPECT_EQ(RunShell("python3 -c 'import os, signal, sys; "
                      "signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
                      "os.execvp(sys.argv[1], sys.argv[1:])' " +
@@ -359,7 +360,7 @@ TEST_F(HistoryTest, WhoKeepsALockOfTheHistoryIsLookedFor) {
           database() + " " + database() + "-shm)\n");
 }
 
-// As root it took the place of what was there: of /dev/null, once.
+// As root the command replaced what was at the path, once /dev/null.
 TEST_F(HistoryTest, AReportReplacesNothingButFiles) {
   cell()->tx_bytes = 50;
   ASSERT_EQ(Record().output, "");

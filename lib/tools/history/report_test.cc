@@ -100,8 +100,8 @@ TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
   EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 0));
 }
 
-// The bug: anybody may tag a socket "-". Its row had the bytes without a destination,
-// too, and theirs had its.
+// The bug: any user may tag a socket "-". That row also had the bytes without a
+// destination, and the other way round.
 TEST_F(ReportTest, ADestinationCalledDashIsNotNone) {
   Reading reading;
   reading.now = StartOf(20261104);

@@ -21,12 +21,12 @@ import unittest
 
 import lab
 
-SERVICES, DESTINATIONS = 64, 64  # as many series as the product
+SERVICES, DESTINATIONS = 64, 64  # the number of series is the product
 SECONDS = 20
-# Of the reference's cost. It was 1.2 to 1.6 on an idle and on a busy machine.
+# A multiple of the reference's cost. It was 1.2 to 1.6 on an idle and on a busy machine.
 MOST = 2.2
 
-# Once a second, twice: as many rows as there are series are parsed and sorted.
+# Twice a second, one row for each series is parsed and sorted.
 REFERENCE = """
 import json, time
 row = {"service": "service00", "destination": "destination00", "tx_bytes": 1234567, "rx_bytes": 7654321}

@@ -194,7 +194,7 @@ class TopTest(unittest.TestCase):
         self.wait_screen(r"^left 0$")
 
     def test_a_terminal_that_goes_away_ends_it(self):
-        # It took all of a CPU, where no SIGHUP came.
+        # It used a whole CPU if no SIGHUP came.
         ours, terminal = pty.openpty()
         process = subprocess.Popen(
             [lab.LIST, "top", "--pin-dir", self.meter.pin_dir],

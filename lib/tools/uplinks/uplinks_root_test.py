@@ -59,7 +59,7 @@ class UplinksTest(GatewayTest):
                     local = sum(s["%s_%s" % (way, unit)] for s in series if s["uplink"] == uplink)
                     self.assertEqual(one["local_" + unit], local, (uplink, way))
                 check_sum(self, one, (uplink, way))
-                # Where it is measured, nothing is left: there is no ARP here.
+                # Nothing is uncounted here, because there is no ARP on this link.
                 if MEASURED:
                     self.assertEqual((one["uncounted_bytes"], one["uncounted_packets"]), (0, 0), (uplink, way))
         # All that passed the LAN was forwarded, and went out by the satellite.
@@ -122,7 +122,7 @@ class UplinksTest(GatewayTest):
     def test_5_what_cannot_be_known_is_not_a_number(self):
         self.internet.join("wwan9", "there9", 9)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            one.sendto(b"x", ("10.77.9.2", 9))  # of nobody in the meter
+            one.sendto(b"x", ("10.77.9.2", 9))  # of a process outside of the meter
         self.meter.run([lab.PYTHON, "-c", "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.77.9.2', 9))"])
         self.assertEqual(self.balance()["lte"]["interfaces"], ["wwan3", "wwan9"])
         lab.run("ip", "link", "delete", "wwan9")

@@ -5,9 +5,8 @@
 //	go_http serve ADDRESS [CERTIFICATE KEY]
 //	go_http get tcp|mptcp URL ADDRESS
 //
-// The server answers with as many bytes as the path says. The client takes the
-// name that the URL has for the host at ADDRESS; tcp is what net/http does by
-// itself.
+// The server answers with the number of bytes in the path. The client takes the name that
+// the URL has for the host at ADDRESS; tcp is net/http's own choice.
 package main
 
 import (
