@@ -31,17 +31,17 @@
 
 #include "bpf/command_line.bpf.h"
 
-#define NM_PLACE_LEVELS 8 /* cgroups looked at, from the innermost upwards */
+#define NM_CGROUP_LEVELS 8 /* cgroups looked at, from the innermost upwards */
 #define NM_CONTAINER_DIGITS 64
 #define NM_SHORT_ID 12
 
 /* What a cgroup's name says, as one number: the kind, and the offset and length of the
  * relevant part of the name. 0: nothing. */
-#define NM_PLACE(kind, offset, length) \
+#define NM_CGROUP_NAME(kind, offset, length) \
   ((nm_u32)(kind) << 16 | (nm_u32)(offset) << 8 | (nm_u32)(length))
-#define NM_PLACE_KIND(place) ((place) >> 16)
-#define NM_PLACE_OFFSET(place) ((place) >> 8 & 0xff)
-#define NM_PLACE_LENGTH(place) ((place)&0xff)
+#define NM_CGROUP_NAME_KIND(parsed) ((parsed) >> 16)
+#define NM_CGROUP_NAME_OFFSET(parsed) ((parsed) >> 8 & 0xff)
+#define NM_CGROUP_NAME_LENGTH(parsed) ((parsed)&0xff)
 
 /* Eight bytes of a name, as a little-endian number. */
 #define NM_IS_SERVICE 0x656369767265732eULL /* ".service" */
@@ -87,9 +87,9 @@ static __always_inline nm_u64 nm_word_of_name(nm_u64 address) {
   return part.word;
 }
 
-/* NM_PLACE of a cgroup's name. `inner` is the name of the next cgroup towards the
+/* NM_CGROUP_NAME of a cgroup's name. `inner` is the name of the next cgroup towards the
  * process, or 0. */
-NM_GLOBAL nm_u32 nm_place_of_name(nm_u64 name, nm_u64 inner) {
+NM_GLOBAL nm_u32 nm_parse_cgroup_name(nm_u64 name, nm_u64 inner) {
   nm_u8 text[136] = {};
   nm_u64 first, last;
   long length = nm_read_name(text, sizeof(text), name) - 1;
@@ -108,20 +108,20 @@ NM_GLOBAL nm_u32 nm_place_of_name(nm_u64 name, nm_u64 inner) {
     if (inner && first == NM_IS_NSPAWN && length > 15 + 8 &&
         nm_word_of_name(name + 8) << 8 == NM_IS_NSPAWN_2 << 8 &&
         nm_word_of_name(inner) == NM_IS_PAYLOAD)
-      return NM_PLACE(NM_KIND_CONTAINER, 15, length - 15 - 8);
-    return NM_PLACE(NM_KIND_UNIT, 0, length);
+      return NM_CGROUP_NAME(NM_KIND_CONTAINER, 15, length - 15 - 8);
+    return NM_CGROUP_NAME(NM_KIND_UNIT, 0, length);
   }
   if (first == NM_IS_LXC && length > 12)
-    return NM_PLACE(NM_KIND_CONTAINER, 12, length - 12);
+    return NM_CGROUP_NAME(NM_KIND_CONTAINER, 12, length - 12);
   if (last >> 16 == NM_IS_SCOPE) {
     length -= 6;
     if (first == NM_IS_MACHINE && length > 8)
-      return NM_PLACE(NM_KIND_CONTAINER, 8, length - 8);
+      return NM_CGROUP_NAME(NM_KIND_CONTAINER, 8, length - 8);
   }
   if (length < NM_CONTAINER_DIGITS) return 0;
   length -= NM_CONTAINER_DIGITS;
   if (!nm_is_container_id(name + length, !length)) return 0;
-  return NM_PLACE(NM_KIND_CONTAINER, length, NM_SHORT_ID);
+  return NM_CGROUP_NAME(NM_KIND_CONTAINER, length, NM_SHORT_ID);
 }
 
 /* The length of a unit's name up to and with its '@', if its instance is a number and

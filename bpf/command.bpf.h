@@ -8,7 +8,7 @@
 #ifndef NETMETER_BPF_COMMAND_BPF_H_
 #define NETMETER_BPF_COMMAND_BPF_H_
 
-#include "bpf/retire.bpf.h"
+#include "bpf/evict.bpf.h"
 #include "bpf/slot.bpf.h"
 
 /* Puts the next unused id into its queue. That happens exactly once even if the loader
@@ -78,9 +78,9 @@ static __always_inline int run_command(struct __sk_buff *skb) {
       *(volatile __u64 *)&stats->sweeping = sweeping;
       return 0;
     case NM_COMMAND_FOLD:
-      return retire_next(skb, false);
+      return evict_next(skb, false);
     case NM_COMMAND_FORGET:
-      return retire_next(skb, true);
+      return evict_next(skb, true);
   }
   return -1;
 }

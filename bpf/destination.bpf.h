@@ -222,7 +222,7 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
              ? NM_MAX_WIRE_NAMES
              : NM_MAX_WIRE_NAMES_OF_OTHERS;
   if (!count || *count >= most) {
-    COUNT(destinations_capped, 1);
+    COUNT(destinations_over_quota, 1);
     return NM_NAME_EMPTY;
   }
   id = name_id_for_user(&key, user);

@@ -51,8 +51,8 @@ static __always_inline bool is_plain_cell(__u32 ifindex,
 
 /* Counts a plain GSO or GRO packet as its segments. Returns false if their number is not
  * known, or may be a peer's claim. */
-static __always_inline bool weigh_plain(struct __sk_buff *skb, __u32 header,
-                                        __u32 *bytes, __u32 *segments) {
+static __always_inline bool plain_wire_size(struct __sk_buff *skb, __u32 header,
+                                            __u32 *bytes, __u32 *segments) {
   if (!skb->gso_size) return true;
   *segments = skb->gso_segs;
   if (!*segments || skb->gso_size < header) return false;
@@ -97,7 +97,7 @@ static __always_inline bool count_plain_udp(struct __sk_buff *skb,
   bytes = skb->len; /* read after the calls, which would keep it on the stack */
   if (bytes < header) return false;
   payload = bytes - header;
-  if (!weigh_plain(skb, header, &bytes, &segments)) return false;
+  if (!plain_wire_size(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, payload);
   } else {
@@ -136,7 +136,7 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   bytes = skb->len;
   if (bytes < header) return false;
   payload = bytes - header;
-  if (!weigh_plain(skb, header, &bytes, &segments)) return false;
+  if (!plain_wire_size(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, 0);
     return true;

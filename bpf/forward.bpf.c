@@ -133,10 +133,10 @@ static __always_inline __u32 headers_of(struct sk_buff *skb, bool ipv4,
   return header + (byte >> 4) * 4;
 }
 
-/* As nm_weigh() of packet.bpf.h, except that a peer's claim for the size of segments is
- * always used, however small: the kernel cuts outgoing packets into such segments. */
-static __always_inline __u32 weigh(struct sk_buff *skb, bool ipv4,
-                                   __u32 *segments) {
+/* As nm_wire_size() of packet.bpf.h, except that a peer's claim for the size of segments
+ * is always used, however small: the kernel cuts outgoing packets into such segments. */
+static __always_inline __u32 wire_size(struct sk_buff *skb, bool ipv4,
+                                       __u32 *segments) {
   struct skb_shared_info *info = (void *)(skb->head + skb->end);
   __u32 bytes = skb->len, jumbo = 0, header, size, count;
 
@@ -178,7 +178,7 @@ int nm_forward(struct bpf_nf_ctx *ctx) {
   if (BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_HOST)
     in = uplink_of_device(state->in, &key.in);
   key.uplinks = NM_FORWARDED_INDEX(in, uplink_of_device(state->out, &key.out));
-  bytes = weigh(skb, state->pf == NFPROTO_IPV4, &segments);
+  bytes = wire_size(skb, state->pf == NFPROTO_IPV4, &segments);
   forwarded = bpf_map_lookup_elem(&nm_forwarded_by, &key);
   if (!forwarded) {
     bpf_map_update_elem(&nm_forwarded_by, &key, &none, BPF_NOEXIST);

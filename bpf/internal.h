@@ -99,13 +99,13 @@ struct nm_config {
    * the number of ports from it on. 0: no such rule. */
   nm_u32 rules_port_first;
   nm_u32 rules_ports;
-  nm_u32 task_access;  /* enum nm_task_access */
-  nm_u32 tgid_helper;  /* bpf_get_current_pid_tgid() works in setsockopt */
-  nm_u32 untracked;    /* no tracing program sees exec, fork and exit */
-  nm_u32 mptcp;        /* bpf_skc_to_mptcp_sock() exists */
-  nm_u32 reads_errors; /* sk_err of a TCP socket can be read */
-  nm_u32 reads_kernel; /* tracing programs may call bpf_probe_read_kernel() */
-  nm_u32 places;       /* cgroups are looked at, for units and containers */
+  nm_u32 task_access;   /* enum nm_task_access */
+  nm_u32 tgid_helper;   /* bpf_get_current_pid_tgid() works in setsockopt */
+  nm_u32 untracked;     /* no tracing program sees exec, fork and exit */
+  nm_u32 mptcp;         /* bpf_skc_to_mptcp_sock() exists */
+  nm_u32 reads_errors;  /* sk_err of a TCP socket can be read */
+  nm_u32 reads_kernel;  /* tracing programs may call bpf_probe_read_kernel() */
+  nm_u32 reads_cgroups; /* cgroups are looked at, for units and containers */
   nm_u32 ranks[NM_SOURCES]; /* lower if earlier in names_from; 0: off */
   nm_u32 ways;              /* enum nm_ways */
   nm_u32 proxy_ports_count;

@@ -3,7 +3,7 @@
  * Names, each stored once. A name gets an id on its first use, and everything else refers
  * to it by that id. nm_name_ids maps a name to its id; nm_names maps an id to the bytes,
  * which readers see. An id that is no longer used anywhere is given to another name:
- * retire.bpf.h. So an id that is kept for long, such as a process's, is compared with the
+ * evict.bpf.h. So an id that is kept for long, such as a process's, is compared with the
  * name before it is used.
  *
  * Ids wait in a queue, nm_free_names, because 5.10 has no atomic operation that returns
@@ -29,7 +29,7 @@ static __always_inline bool is_swept(void) {
 
 /* The id of a known name, or 0. The loader may delete the entry after the first lookup,
  * and another key may take it. The second lookup detects that: within one run no key is
- * deleted twice (retire.bpf.h). */
+ * deleted twice (evict.bpf.h). */
 static __always_inline __u32 known_name(struct nm_name_key *key) {
   __u32 *known, *again, id;
 
@@ -110,9 +110,9 @@ static __always_inline struct nm_user *user_of(__u16 user) {
 }
 
 /* Whether one more would exceed the user's quota, or take what is left for root. */
-static __always_inline bool is_capped(__u32 used_by_user, __u32 share,
-                                      __u64 used, __u32 size) {
-  return used_by_user >= share || used + share >= size;
+static __always_inline bool is_over_quota(__u32 used_by_user, __u32 quota,
+                                          __u64 used, __u32 size) {
+  return used_by_user >= quota || used + quota >= size;
 }
 
 /* name_id() within the quota of `user`; also 0 if the quota is used up. A name that
@@ -127,10 +127,10 @@ static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   if (known) return known;
   if (!user) return name_id(key, 0) & 0xffff;
   account = user_of(user);
-  if (!account ||
-      is_capped(*(volatile __u32 *)&account->names, nm_config.max_user_names,
-                stats->names_used, nm_config.max_names - NM_NAME_FIRST)) {
-    COUNT(names_capped, 1);
+  if (!account || is_over_quota(*(volatile __u32 *)&account->names,
+                                nm_config.max_user_names, stats->names_used,
+                                nm_config.max_names - NM_NAME_FIRST)) {
+    COUNT(names_over_quota, 1);
     return 0;
   }
   __sync_fetch_and_add(&account->names, 1);

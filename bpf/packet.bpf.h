@@ -349,7 +349,7 @@ static __always_inline bool has_segments_of_peer(struct __sk_buff *skb) {
  * for packets from a virtio peer (SKB_GSO_DODGY), of which only the segment size is
  * known. A route may have put headers around the packet (SRv6): then each segment has all
  * of them, and the inner headers. */
-NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
+NM_GLOBAL __u64 nm_wire_size(struct __sk_buff *skb, __u64 parsed) {
   const __u32 header = parsed >> 16 & 0xffff;
   const __u32 jumbo = parsed & NM_PARSED_JUMBO ? 8 : 0;
   const __u8 protocol = parsed >> 32;
@@ -389,12 +389,12 @@ static __always_inline int parse_packet(struct __sk_buff *skb,
                                         const enum nm_direction direction,
                                         struct nm_packet *packet) {
   const __u32 length = skb->len;
-  const __u64 parsed = nm_parse(skb), weight = nm_weigh(skb, parsed);
+  const __u64 parsed = nm_parse(skb), size = nm_wire_size(skb, parsed);
   const __u64 numbers = nm_numbers(skb, parsed);
   const __u32 ports = nm_ports(skb, parsed, direction);
 
-  packet->bytes = weight;
-  packet->segments = weight >> 32;
+  packet->bytes = size;
+  packet->segments = size >> 32;
   packet->header = parsed >> 16 & 0xffff;
   packet->payload = payload_of(length, parsed);
   packet->protocol = parsed >> 32;

@@ -77,7 +77,7 @@ static __always_inline __u32 process_stamp(void) {
 }
 
 /* Whether the id of a process still belongs to its name. It may be another name's by now,
- * if no program noted that this process existed (retire.bpf.h). */
+ * if no program noted that this process existed (evict.bpf.h). */
 static __always_inline bool has_its_name(const struct nm_process *process) {
   const __u32 *expected = (const __u32 *)process->bytes;
   __u32 id = process->name, differs;
@@ -363,10 +363,11 @@ static __always_inline bool service_of_unit(__u8 *text, __u64 unit,
   return true;
 }
 
-/* The parts of a cgroup's path that name a process: an address and an NM_PLACE each. */
+/* The parts of a cgroup's path that name a process: an address and an NM_CGROUP_NAME
+ * each. */
 struct nm_cgroup_path {
   __u64 unit, container; /* 0: none */
-  __u32 unit_place, container_place;
+  __u32 unit_parsed, container_parsed;
   __u32 is_inside; /* the unit is in the container */
 };
 
@@ -381,11 +382,12 @@ static __noinline int name_of_unit(const struct nm_cgroup_path *path,
   bpf_probe_read_kernel_str(text, NM_NAME_BYTES + 1, (void *)path->unit);
   length = nm_length_of_template(text);
   if (path->is_inside) {
-    at = NM_PLACE_LENGTH(path->container_place);
+    at = NM_CGROUP_NAME_LENGTH(path->container_parsed);
     if (at > NM_NAME_BYTES - 1) at = NM_NAME_BYTES - 1;
     bpf_probe_read_kernel(
         text, at,
-        (void *)(path->container + NM_PLACE_OFFSET(path->container_place)));
+        (void *)(path->container +
+                 NM_CGROUP_NAME_OFFSET(path->container_parsed)));
     bpf_probe_read_kernel(text + at, 1, &slash);
     at++;
   }
@@ -395,7 +397,7 @@ static __noinline int name_of_unit(const struct nm_cgroup_path *path,
     at += length;
     bpf_probe_read_kernel_str(
         text + at, 9,
-        (void *)(path->unit + NM_PLACE_LENGTH(path->unit_place) - 8));
+        (void *)(path->unit + NM_CGROUP_NAME_LENGTH(path->unit_parsed) - 8));
   } else {
     bpf_probe_read_kernel_str(text + at, NM_NAME_BYTES + 1, (void *)path->unit);
   }
@@ -412,7 +414,8 @@ static __noinline int name_by_unit(struct nm_process *process,
 
   if (!process || !path) return rank;
   bpf_probe_read_kernel_str(text, sizeof(text), (void *)path->unit);
-  if (!service_of_unit(text, path->unit, NM_PLACE_LENGTH(path->unit_place)) ||
+  if (!service_of_unit(text, path->unit,
+                       NM_CGROUP_NAME_LENGTH(path->unit_parsed)) ||
       !may_be_service(text))
     return rank;
   process->kind = NM_KIND_SERVICE;
@@ -422,8 +425,8 @@ static __noinline int name_by_unit(struct nm_process *process,
 
 /* Names a process by its unit or container, if that comes before `rank`, the rank of its
  * current name. */
-static __noinline int name_by_place(struct task_struct *task,
-                                    struct nm_process *process, __u32 rank) {
+static __noinline int name_by_cgroup(struct task_struct *task,
+                                     struct nm_process *process, __u32 rank) {
   struct nm_cgroup_path path = {};
   struct cgroup_subsys_state *above;
   struct css_set *set;
@@ -434,22 +437,22 @@ static __noinline int name_by_place(struct task_struct *task,
   set = task->cgroups;
   if (!set) return 0;
   cgroup = set->dfl_cgrp;
-  for (int i = 0; i < NM_PLACE_LEVELS; i++) {
-    __u32 place;
+  for (int i = 0; i < NM_CGROUP_LEVELS; i++) {
+    __u32 parsed;
 
     if (!cgroup) break;
     /* Newer verifiers treat a loaded string as a pointer, and then would not have it as a
      * number. */
     name = 0;
     bpf_core_read(&name, sizeof(name), &cgroup->kn->name);
-    place = nm_place_of_name(name, inner);
-    if (NM_PLACE_KIND(place) == NM_KIND_CONTAINER && !path.container) {
+    parsed = nm_parse_cgroup_name(name, inner);
+    if (NM_CGROUP_NAME_KIND(parsed) == NM_KIND_CONTAINER && !path.container) {
       path.container = name;
-      path.container_place = place;
+      path.container_parsed = parsed;
       path.is_inside = path.unit != 0;
-    } else if (NM_PLACE_KIND(place) == NM_KIND_UNIT && !path.unit) {
+    } else if (NM_CGROUP_NAME_KIND(parsed) == NM_KIND_UNIT && !path.unit) {
       path.unit = name;
-      path.unit_place = place;
+      path.unit_parsed = parsed;
     }
     inner = name;
     above = cgroup->self.parent;
@@ -464,14 +467,15 @@ static __noinline int name_by_place(struct task_struct *task,
     rank = nm_config.ranks[NM_SOURCE_UNIT];
   }
   if (path.container && is_before(NM_SOURCE_CONTAINER, rank)) {
-    __u32 length = NM_PLACE_LENGTH(path.container_place);
+    __u32 length = NM_CGROUP_NAME_LENGTH(path.container_parsed);
 
     if (length > NM_NAME_BYTES) length = NM_NAME_BYTES;
     process->kind = NM_KIND_CONTAINER;
     __builtin_memset(process->bytes, 0, NM_NAME_BYTES);
     bpf_probe_read_kernel(
         process->bytes, length,
-        (void *)(path.container + NM_PLACE_OFFSET(path.container_place)));
+        (void *)(path.container +
+                 NM_CGROUP_NAME_OFFSET(path.container_parsed)));
   }
   return 0;
 }
@@ -505,11 +509,11 @@ static __always_inline void process_executed(struct task_struct *task,
   __u32 tgid = task->tgid;
   struct nm_process *process;
 
-  if (!nm_config.places && !nm_config.ranks[NM_SOURCE_USER]) return;
+  if (!nm_config.reads_cgroups && !nm_config.ranks[NM_SOURCE_USER]) return;
   process = bpf_map_lookup_elem(&nm_processes, &tgid);
   if (!process) return;
   rank = name_by_user(process, rank);
-  if (nm_config.places) name_by_place(task, process, rank);
+  if (nm_config.reads_cgroups) name_by_cgroup(task, process, rank);
 }
 
 /* --- fork and exit ------------------------------------------------------- */

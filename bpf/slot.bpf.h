@@ -5,7 +5,7 @@
  *
  * A slot is a number. It selects one cell per CPU in nm_counters, the shared cell, and
  * one value in nm_tcp. Free slots wait in a queue, as the ids of names do; an idle slot
- * is given back (retire.bpf.h). A cell itself says what it counts. Its first eight bytes
+ * is given back (evict.bpf.h). A cell itself says what it counts. Its first eight bytes
  * (union nm_head) are written by one store when the slot is found, before the first
  * packet is added. Until the slot is given back, only the flags in them change. So a
  * reader needs no key and no lock: the parts of a cell that it sees belong together.
@@ -105,7 +105,7 @@ static __always_inline __u32 known_series(const __u64 *key) {
 }
 
 /* Publishes the end of the allocated slots, before a slot is used: readers look no
- * further. Slots are allocated in order, except for slots that retire gave back before a
+ * further. Slots are allocated in order, except for slots that evict gave back before a
  * resize put new ones behind them. If another CPU does this at the same time, the end is
  * too high, which does no harm. */
 static __always_inline void count_allocated(__u32 slot) {
@@ -136,10 +136,10 @@ static __always_inline __u32 ordinary_slot(__u64 word, __u16 user) {
     stats = stats_of_meter();
     account = user_of(user);
     if (!stats || !account ||
-        is_capped(*(volatile __u32 *)&account->series,
-                  nm_config.max_user_series, stats->series_used,
-                  nm_config.max_series - NM_SLOT_FIRST)) {
-      COUNT(series_capped, 1);
+        is_over_quota(*(volatile __u32 *)&account->series,
+                      nm_config.max_user_series, stats->series_used,
+                      nm_config.max_series - NM_SLOT_FIRST)) {
+      COUNT(series_over_quota, 1);
       return 0;
     }
   }

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   }
   for (const netmeter::Connection& c : *connections) {
     std::cout << c.state << " " << c.remote_address << ":" << c.remote_port
-              << " rtt " << c.rtt_us << " us, segments sent again "
+              << " rtt " << c.rtt_us << " us, retransmitted segments "
               << c.retransmitted_segments << ", held back by the receiver "
               << c.limited_by_receiver_us << " us\n";
   }

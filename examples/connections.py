@@ -30,7 +30,7 @@ def main():
         sys.exit(__doc__)
     with socket.create_connection((sys.argv[1], int(sys.argv[2]))):
         for c in netmeter.connections.read_own():
-            print("%s %s:%d rtt %d us, segments sent again %d" %
+            print("%s %s:%d rtt %d us, retransmitted segments %d" %
                   (c.state, c.remote_address, c.remote_port, c.rtt_us, c.retransmitted_segments))
 
 

@@ -58,7 +58,7 @@ PY
 # The optional units that are enabled, now and at boot.
 switched_on() {
   local unit
-  for unit in netmeter-record.timer netmeter-record-last.service netmeter-retire.timer; do
+  for unit in netmeter-record.timer netmeter-record-last.service netmeter-evict.timer; do
     echo "$unit: $(systemctl is-active $unit), $(systemctl is-enabled $unit 2> /dev/null)"
   done
 }
@@ -77,7 +77,7 @@ check "install the earlier version" dpkg -i /earlier/*.deb
 check "netmeter.service is active" systemctl is-active netmeter.service
 check "netmeter-fds.socket is active" systemctl is-active netmeter-fds.socket
 check "netmeter-exporter.service is active" systemctl is-active netmeter-exporter.service
-check "the units verify" systemd-analyze verify --man=no netmeter.service netmeter-fds.socket netmeter-fds.service netmeter-exporter.service netmeter-record.timer netmeter-record.service netmeter-record-last.service netmeter-retire.timer netmeter-retire.service
+check "the units verify" systemd-analyze verify --man=no netmeter.service netmeter-fds.socket netmeter-fds.service netmeter-exporter.service netmeter-record.timer netmeter-record.service netmeter-record-last.service netmeter-evict.timer netmeter-evict.service
 check "the meter is loaded" netmeter-loader status
 say "$(systemd-analyze security --no-pager netmeter-exporter.service | tail -n 1)"
 
@@ -100,7 +100,7 @@ check "the exporter has it" retry sh -c "$(declare -f metrics); metrics | grep -
 
 check "the history is recorded from the first minute" systemctl is-active netmeter-record.timer netmeter-record-last.service
 check "it is recorded after the next boot, too" systemctl is-enabled netmeter-record.timer netmeter-record-last.service
-check "the other timer waits to be switched on" sh -c '! systemctl is-active netmeter-retire.timer'
+check "the other timer waits to be switched on" sh -c '! systemctl is-active netmeter-evict.timer'
 echo 'uplinks: {sky: [uplink]}' >> /etc/netmeter.yml
 check "a load with an uplink" systemctl reload netmeter
 check "a service uses the uplink" /embed
@@ -110,8 +110,8 @@ check "the last record" sh -c 'systemctl stop netmeter-record-last && ! systemct
 say "$(systemd-analyze security --no-pager netmeter-record.service | tail -n 1)"
 check "a user in the group reads the history" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter usage | grep -q my-service"
 check "a user outside of it does not read it" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter usage'
-check "a retirement" systemctl start netmeter-retire.service
-check "the timer of retirements, until the next boot" systemctl start netmeter-retire.timer
+check "an eviction" systemctl start netmeter-evict.service
+check "the timer of evictions, until the next boot" systemctl start netmeter-evict.timer
 
 # Datagrams of a known size, during the whole upgrade.
 cat > /tmp/traffic.py <<'PY'
@@ -137,7 +137,7 @@ check "upgrade" dpkg -i /debs/*.deb
 check "netmeter.service is active after it" systemctl is-active netmeter.service
 check "what was switched on is so after it" [ "$(switched_on)" = "$switched_before" ]
 check "the timer of the history runs" systemctl is-active netmeter-record.timer
-check "the timer of retirements runs" systemctl is-active netmeter-retire.timer
+check "the timer of evictions runs" systemctl is-active netmeter-evict.timer
 check "load replaced the programs" sh -c 'journalctl -u netmeter.service | grep "upgraded, counters kept"'
 programs > /tmp/programs.after
 check "there is another kernel part" [ "$(netmeter-loader status --json | grep build_id)" != "$build_before" ]

@@ -17,7 +17,7 @@
 #
 # As root on Debian 12. Eight kinds of traffic run at once between the test's own
 # network namespaces, with a witness whose name is never idle. Meanwhile programs are
-# replaced, tables grow, idle series are retired, processes register and end, the socket
+# replaced, tables grow, idle series are evicted, processes register and end, the socket
 # table is too small, and a memory cgroup sometimes has no room for the senders (with
 # cgroup v1: frees what it can). Two readers in C++, one in Python, and an exporter
 # watch. Prints a line for each round. In it:
@@ -27,14 +27,14 @@
 #   - the payload of the witness and of registered processes must be under their names,
 #     and payload without a name may only belong to new names;
 #   - no reader may fail, or see a value or the sum decrease, except values of as many
-#     series as were retired (`retired` in the line: since the load);
+#     series as were evicted (`evicted` in the line: since the load);
 #   - the kernel may keep no more maps and programs than in the second round, and no more
 #     memory for them than 64 KiB and 2 KiB for each growth since then (other loads on
 #     this host count as well: run it alone); a reader in C++ may grow by 1 MiB at most.
 #
 # So less than three rounds compare no memory. The reader in Python and the exporter may
 # each grow by 4 MiB after their first minute. Bytes are of the round; upgrades,
-# growths, retired and reads are totals. Exits with 0 if all of this holds. Leaves
+# growths, evicted and reads are totals. Exits with 0 if all of this holds. Leaves
 # nothing behind, however it ends.
 set -euo pipefail
 usage() { sed -n '3,39s/^# \{0,1\}//p' "$0"; }

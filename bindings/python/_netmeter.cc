@@ -191,11 +191,13 @@ py::tuple ToPython(const Health& h) {
   return py::make_tuple(
       Text(h.version), Text(h.abi), Text(h.kernel), Text(h.cgroup),
       h.start_time_ns, h.load_time_ns, h.series, h.max_series, h.names,
-      h.max_names, h.retired_series, h.retired_names,
-      h.lost_packets_series_full, h.lost_packets_series_capped,
-      h.lost_packets_storage_failed, h.lost_packets_header_errors,
-      h.lost_names_full, h.lost_names_capped, h.lost_processes_full,
-      h.lost_sockets_storage_failed);
+      h.max_names, h.evicted_series, h.evicted_names,
+      h.misattributed_packets_series_full,
+      h.misattributed_packets_series_over_quota,
+      h.misattributed_packets_storage_failed,
+      h.misattributed_packets_header_errors, h.misattributed_names_full,
+      h.misattributed_names_over_quota, h.misattributed_processes_full,
+      h.misattributed_sockets_storage_failed);
 }
 
 // In the field order of netmeter.Connection and connections.h.
@@ -438,7 +440,7 @@ void Define(py::module_& m) {
       py::make_tuple(KindName(Kind::kService), KindName(Kind::kBinary),
                      KindName(Kind::kUnattributed), KindName(Kind::kOverflow),
                      KindName(Kind::kPending), KindName(Kind::kUnit),
-                     KindName(Kind::kContainer), KindName(Kind::kRetired),
+                     KindName(Kind::kContainer), KindName(Kind::kEvicted),
                      KindName(Kind::kUser));
   m.attr("TRANSPORTS") = py::make_tuple(
       TransportName(Transport::kOther), TransportName(Transport::kTcp),

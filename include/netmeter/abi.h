@@ -102,7 +102,7 @@ enum nm_kind {
                                :authority, SNI or Host, with its port and suffix */
   NM_KIND_UNIT = 8,      /* a process, by its systemd unit */
   NM_KIND_CONTAINER = 9, /* a process, by the short id of its container */
-  NM_KIND_RETIRED = 10,  /* for series only: totals of idle series whose slots
+  NM_KIND_EVICTED = 10,  /* for series only: totals of idle series whose slots
                                were reclaimed. `destination` is their former kind,
                                not a name */
   NM_KIND_UPLINK = 11,   /* for names only: the name of an uplink */
@@ -188,7 +188,7 @@ static inline nm_u32 nm_extent_size(nm_u32 first, nm_u32 extent) {
  * all CPUs together add to it. A cell is in use if its service is not 0. Its first
  * eight bytes, except flags, change only while nm_stats.moves is odd. Counters only
  * grow, until `netmeter-loader unload` or a reboot, or until the series is idle and its
- * slot is reclaimed: then its totals are in the series of kind retired. Counters of
+ * slot is reclaimed: then its totals are in the series of kind evicted. Counters of
  * kind pending also shrink.
  */
 struct nm_cell {
@@ -274,15 +274,16 @@ struct nm_stats {
   nm_u64 registrations;     /* successful NM_REGISTER calls */
   nm_u64 refused_controls;  /* NM_SOL calls that were refused */
   nm_u64 connections_named; /* by the first bytes that they sent */
-  nm_u64 connections_unnamed; /* ended, or sent 16 KiB, without a name */
-  nm_u64 destinations_capped; /* names refused: the service has too many */
-  nm_u64 names_capped;        /* names refused: the user has too many */
-  nm_u64 series_capped;  /* packets counted as overflow: the user has too many
+  nm_u64 connections_unnamed;     /* ended, or sent 16 KiB, without a name */
+  nm_u64 destinations_over_quota; /* names refused: the service has too many */
+  nm_u64 names_over_quota;        /* names refused: the user has too many */
+  nm_u64
+      series_over_quota; /* packets counted as overflow: the user has too many
                            series */
   nm_u64 moves;          /* changes of slots and names; odd during a change. See
                            the top of this file */
-  nm_u64 series_retired; /* idle series whose totals went into kind retired */
-  nm_u64 names_retired;  /* names that nothing used any more */
+  nm_u64 series_evicted; /* idle series whose totals went into kind evicted */
+  nm_u64 names_evicted;  /* names that nothing used any more */
   nm_u64 sweeping;       /* not 0: the loader is looking for idle series */
   /* Heads of series, written after the head itself. While it does not change, no slot
      without a head has got one. 0: an older version, which does not count. */
@@ -301,7 +302,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_stats) == 27 * 8 + 5 * 8);
 #define NM_FEATURE_CONTROL (1ULL << 2)          /* setsockopt channel */
 #define NM_FEATURE_GROUP_ACCESS (1ULL << 3)     /* pins readable by group */
 #define NM_FEATURE_MPTCP (1ULL << 4)            /* subflows have owners */
-#define NM_FEATURE_PLACES (1ULL << 5)           /* units, containers */
+#define NM_FEATURE_CGROUP_NAMES (1ULL << 5)     /* units, containers */
 #define NM_FEATURE_FORWARDED (1ULL << 6)        /* forwarded, by uplink */
 
 #define NM_VERSION_BYTES 32
@@ -363,7 +364,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_info) ==
 enum nm_special {
   NM_SPECIAL_NONE = 0,
   NM_SPECIAL_PENDING = 1, /* kind pending */
-  NM_SPECIAL_RETIRED = 2, /* kind retired */
+  NM_SPECIAL_EVICTED = 2, /* kind evicted */
 };
 
 /* Key of `series`, for people and for the loader; a reader needs only the cells. */

@@ -141,8 +141,8 @@ class DeltaVisitor {
   //
   // A new load of netmeter-loader changes no sum. If it changes the names of
   // destinations, new counters appear, and the sum over the destinations of a service
-  // still equals the kernel's. Retiring an idle series changes no sum either: its
-  // delivered increments are not delivered again as `retired`. If the series comes
+  // still equals the kernel's. Evicting an idle series changes no sum either: its
+  // delivered increments are not delivered again as `evicted`. If the series comes
   // back, its deltas begin at 0. After an `unload` totals begin at 0, and are delivered
   // on top of the earlier ones. Traffic between the last visit and the unload is not
   // delivered.

@@ -117,16 +117,20 @@ inline Health HealthOf(const netmeter_health& from) {
   to.max_series = from.max_series;
   to.names = from.names;
   to.max_names = from.max_names;
-  to.retired_series = from.retired_series;
-  to.retired_names = from.retired_names;
-  to.lost_packets_series_full = from.lost_packets_series_full;
-  to.lost_packets_series_capped = from.lost_packets_series_capped;
-  to.lost_packets_storage_failed = from.lost_packets_storage_failed;
-  to.lost_packets_header_errors = from.lost_packets_header_errors;
-  to.lost_names_full = from.lost_names_full;
-  to.lost_names_capped = from.lost_names_capped;
-  to.lost_processes_full = from.lost_processes_full;
-  to.lost_sockets_storage_failed = from.lost_sockets_storage_failed;
+  to.evicted_series = from.evicted_series;
+  to.evicted_names = from.evicted_names;
+  to.misattributed_packets_series_full = from.misattributed_packets_series_full;
+  to.misattributed_packets_series_over_quota =
+      from.misattributed_packets_series_over_quota;
+  to.misattributed_packets_storage_failed =
+      from.misattributed_packets_storage_failed;
+  to.misattributed_packets_header_errors =
+      from.misattributed_packets_header_errors;
+  to.misattributed_names_full = from.misattributed_names_full;
+  to.misattributed_names_over_quota = from.misattributed_names_over_quota;
+  to.misattributed_processes_full = from.misattributed_processes_full;
+  to.misattributed_sockets_storage_failed =
+      from.misattributed_sockets_storage_failed;
   return to;
 }
 

@@ -139,7 +139,7 @@ enum netmeter_kind {
   NETMETER_KIND_PENDING = 6,
   NETMETER_KIND_UNIT = 8,
   NETMETER_KIND_CONTAINER = 9,
-  NETMETER_KIND_RETIRED = 10,
+  NETMETER_KIND_EVICTED = 10,
   NETMETER_KIND_USER = 12
 };
 enum netmeter_transport {
@@ -233,16 +233,16 @@ struct netmeter_health {
   uint32_t max_series;
   uint32_t names;
   uint32_t max_names;
-  uint64_t retired_series;
-  uint64_t retired_names;
-  uint64_t lost_packets_series_full;
-  uint64_t lost_packets_series_capped;
-  uint64_t lost_packets_storage_failed;
-  uint64_t lost_packets_header_errors;
-  uint64_t lost_names_full;
-  uint64_t lost_names_capped;
-  uint64_t lost_processes_full;
-  uint64_t lost_sockets_storage_failed;
+  uint64_t evicted_series;
+  uint64_t evicted_names;
+  uint64_t misattributed_packets_series_full;
+  uint64_t misattributed_packets_series_over_quota;
+  uint64_t misattributed_packets_storage_failed;
+  uint64_t misattributed_packets_header_errors;
+  uint64_t misattributed_names_full;
+  uint64_t misattributed_names_over_quota;
+  uint64_t misattributed_processes_full;
+  uint64_t misattributed_sockets_storage_failed;
 };
 
 /* As Meter::ReadHealth(). Members that the library does not know are set to 0. If

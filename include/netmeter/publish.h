@@ -27,13 +27,13 @@
 //   netmeter_wire_packets_total      direction="tx" or "rx"}, path direct only
 //   netmeter_pending_bytes           gauge {name, direction}, path direct only:
 //                                    not yet in netmeter_wire_bytes_total
-//   netmeter_retired_bytes_total     {kind, direction}, path direct only: bytes of
-//                                    retired idle series, no longer in
+//   netmeter_evicted_bytes_total     {kind, direction}, path direct only: bytes of
+//                                    evicted idle series, no longer in
 //                                    netmeter_wire_bytes_total
 //   netmeter_proxy_bytes_total       as the four above, for path proxy: traffic
 //   netmeter_proxy_packets_total     over loopback, to or from a proxy on this
 //   netmeter_proxy_pending_bytes     host, which no link carries
-//   netmeter_proxy_retired_bytes_total
+//   netmeter_proxy_evicted_bytes_total
 //   netmeter_tcp_retransmit_bytes_total      {kind, name, destination}, both
 //                                            paths
 //   netmeter_tcp_connections_opened_total    the same labels, as TcpConnections of
@@ -48,23 +48,23 @@
 //                                    round-trip times, path direct only
 //   netmeter_series                  gauges, without labels
 //   netmeter_series_limit
-//   netmeter_lost_packets_total      {reason}, as Health of sample.h: in the totals
-//   netmeter_lost_names_total        above, but misattributed: not under its own
-//   netmeter_lost_processes_total    name
-//   netmeter_lost_sockets_total
+//   netmeter_misattributed_packets_total    {reason}, as Health of sample.h: in the
+//   netmeter_misattributed_names_total      totals above, but not under its own name
+//   netmeter_misattributed_processes_total
+//   netmeter_misattributed_sockets_total
 //   netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
 //   netmeter_budget_used_bytes       path, direction}: only in netmeter-exporter's
 //   netmeter_uplink_bytes_total      /metrics, as the next two, which are counters
 //   netmeter_forwarded_bytes_total   {uplink, interface, direction}
 //
 // In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
-// sum(netmeter_retired_bytes_total) equals the interfaces' byte counters without their
+// sum(netmeter_evicted_bytes_total) equals the interfaces' byte counters without their
 // layer-2 headers. The second sum is 0 if all connections have named their destination,
-// and the third if no series was retired. Kind in sample.h says what a read may see
+// and the third if no series was evicted. Kind in sample.h says what a read may see
 // while bytes move from one to another.
 //
-// linux_*, netmeter_retired_bytes_total, netmeter_proxy_retired_bytes_total,
-// netmeter_series, netmeter_series_limit and netmeter_lost_* are not in
+// linux_*, netmeter_evicted_bytes_total, netmeter_proxy_evicted_bytes_total,
+// netmeter_series, netmeter_series_limit and netmeter_misattributed_* are not in
 // Scope::kService. Bytes of a name that are not UTF-8 appear as \xNN. Series
 // whose labels are equal are summed. Values are totals of the kernel: every
 // process that publishes a service publishes the same values for it, so

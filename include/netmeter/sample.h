@@ -44,8 +44,8 @@ NETMETER_NAMESPACE_BEGIN
 // next read is exact. ReadHost() has one kPending sample for each name, even if a
 // service and a program share the name; ReadService() has the service's own.
 //
-// kRetired has the totals of idle series whose slots were reclaimed
-// (`netmeter-loader retire`). Its name is the word for their former kind.
+// kEvicted has the totals of idle series whose slots were reclaimed
+// (`netmeter-loader evict`). Its name is the word for their former kind.
 enum class Kind {
   kService = 1,
   kBinary,
@@ -54,7 +54,7 @@ enum class Kind {
   kPending = 6,
   kUnit = 8,
   kContainer,
-  kRetired,
+  kEvicted,
   kUser = 12
 };
 enum class Transport { kOther = 0, kTcp, kUdp, kSctp, kIcmp };
@@ -103,9 +103,9 @@ struct TcpConnections {
 // first `load`, or the `load` after an `unload`). Counters only grow, with two
 // exceptions:
 // * Those of Kind::kPending shrink.
-// * A retired series is in no further read. Its totals are in the sample of
-//   Kind::kRetired, and if its name comes back, it begins at 0.
-//   Health::retired_series counts retired series.
+// * An evicted series is in no further read. Its totals are in the sample of
+//   Kind::kEvicted, and if its name comes back, it begins at 0.
+//   Health::evicted_series counts evicted series.
 // The sum over all samples of one read always has every byte. `netmeter list --json`
 // prints these fields under these names.
 struct Sample {
@@ -138,10 +138,10 @@ struct Sample {
 
 // The meter's own state.
 //
-// The fields lost_UNIT_REASON count what was misattributed, that is, not counted under
-// its own name, and why. The sum over all series still includes it. The metrics call
-// them netmeter_lost_UNIT_total{reason="REASON"}, and `netmeter-loader status --json`
-// calls them lost.UNIT.REASON.
+// The fields misattributed_UNIT_REASON count what was not counted under its own name, and
+// why. The sum over all series still includes it. The metrics call them
+// netmeter_misattributed_UNIT_total{reason="REASON"}, and `netmeter-loader status --json`
+// calls them misattributed.UNIT.REASON.
 struct Health {
   std::string version;  // of the loader that loaded the programs
   std::string abi;      // of the maps (abi.h): "1.0"
@@ -156,30 +156,30 @@ struct Health {
   uint32_t max_series = 0;  // slots, including the reserved ones
   uint32_t names = 0;       // in use, without the 3 reserved names
   uint32_t max_names = 0;   // including the reserved ones
-  // Totals: idle series whose totals went into Kind::kRetired, and names that were
+  // Totals: idle series whose totals went into Kind::kEvicted, and names that were
   // removed because nothing used them any more. If a counter is smaller than in an
-  // earlier read and retired_series has grown, its series was retired.
-  uint64_t retired_series = 0;
-  uint64_t retired_names = 0;
+  // earlier read and evicted_series has grown, its series was evicted.
+  uint64_t evicted_series = 0;
+  uint64_t evicted_names = 0;
   // Packets in "overflow" because no slot was free for another series ...
-  uint64_t lost_packets_series_full = 0;
+  uint64_t misattributed_packets_series_full = 0;
   // ... or because one user, not root, has too many series.
-  uint64_t lost_packets_series_capped = 0;
+  uint64_t misattributed_packets_series_over_quota = 0;
   // Packets in "unattributed" because the kernel had no memory for socket storage.
-  uint64_t lost_packets_storage_failed = 0;
+  uint64_t misattributed_packets_storage_failed = 0;
   // Packets with a truncated header. They are counted with Transport::kOther if the IP
   // header is truncated, and else with the transport that the IP header names.
-  uint64_t lost_packets_header_errors = 0;
+  uint64_t misattributed_packets_header_errors = 0;
   // Attempts to add a name that became "overflow" or were refused because there was no
   // room for another name ...
-  uint64_t lost_names_full = 0;
+  uint64_t misattributed_names_full = 0;
   // ... or because one user, not root, has too many names.
-  uint64_t lost_names_capped = 0;
+  uint64_t misattributed_names_over_quota = 0;
   // Attempts to name a process that found the table full. The process got its name later
   // or never.
-  uint64_t lost_processes_full = 0;
+  uint64_t misattributed_processes_full = 0;
   // Sockets without an owner because the kernel had no memory at their creation.
-  uint64_t lost_sockets_storage_failed = 0;
+  uint64_t misattributed_sockets_storage_failed = 0;
 };
 
 #ifndef NETMETER_FROM_SOURCE  // see the end of meter.h

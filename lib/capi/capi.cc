@@ -46,7 +46,7 @@ static_assert(static_cast<int>(Kind::kService) == NETMETER_KIND_SERVICE &&
                   static_cast<int>(Kind::kUnit) == NETMETER_KIND_UNIT &&
                   static_cast<int>(Kind::kContainer) ==
                       NETMETER_KIND_CONTAINER &&
-                  static_cast<int>(Kind::kRetired) == NETMETER_KIND_RETIRED &&
+                  static_cast<int>(Kind::kEvicted) == NETMETER_KIND_EVICTED &&
                   static_cast<int>(Kind::kUser) == NETMETER_KIND_USER,
               "netmeter_kind is Kind");
 static_assert(static_cast<int>(Transport::kOther) == NETMETER_TRANSPORT_OTHER &&
@@ -91,8 +91,8 @@ static_assert(sizeof(void*) != 8 || (sizeof(netmeter_options) == 40 &&
 constexpr size_t kOptionsOfVersion1 =
     offsetof(netmeter_options, reserved) + sizeof(netmeter_options::reserved);
 constexpr size_t kHealthOfVersion1 =
-    offsetof(netmeter_health, lost_sockets_storage_failed) +
-    sizeof(netmeter_health::lost_sockets_storage_failed);
+    offsetof(netmeter_health, misattributed_sockets_storage_failed) +
+    sizeof(netmeter_health::misattributed_sockets_storage_failed);
 static_assert(sizeof(void*) != 8 ||
                   (kOptionsOfVersion1 == 40 && kHealthOfVersion1 == 488),
               "ABI");
@@ -109,16 +109,21 @@ absl::Status FillHealth(const Health& from, netmeter_health* to) {
   all.max_series = from.max_series;
   all.names = from.names;
   all.max_names = from.max_names;
-  all.retired_series = from.retired_series;
-  all.retired_names = from.retired_names;
-  all.lost_packets_series_full = from.lost_packets_series_full;
-  all.lost_packets_series_capped = from.lost_packets_series_capped;
-  all.lost_packets_storage_failed = from.lost_packets_storage_failed;
-  all.lost_packets_header_errors = from.lost_packets_header_errors;
-  all.lost_names_full = from.lost_names_full;
-  all.lost_names_capped = from.lost_names_capped;
-  all.lost_processes_full = from.lost_processes_full;
-  all.lost_sockets_storage_failed = from.lost_sockets_storage_failed;
+  all.evicted_series = from.evicted_series;
+  all.evicted_names = from.evicted_names;
+  all.misattributed_packets_series_full =
+      from.misattributed_packets_series_full;
+  all.misattributed_packets_series_over_quota =
+      from.misattributed_packets_series_over_quota;
+  all.misattributed_packets_storage_failed =
+      from.misattributed_packets_storage_failed;
+  all.misattributed_packets_header_errors =
+      from.misattributed_packets_header_errors;
+  all.misattributed_names_full = from.misattributed_names_full;
+  all.misattributed_names_over_quota = from.misattributed_names_over_quota;
+  all.misattributed_processes_full = from.misattributed_processes_full;
+  all.misattributed_sockets_storage_failed =
+      from.misattributed_sockets_storage_failed;
   return internal::FillSized(all, kHealthOfVersion1, to)
              ? absl::OkStatus()
              : absl::InvalidArgumentError(

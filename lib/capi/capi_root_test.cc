@@ -145,8 +145,8 @@ TEST_F(CapiRootTest, HealthHasTextAndNumbers) {
   EXPECT_STREQ(larger.health.kernel, "6.1.0");
   EXPECT_EQ(larger.health.series, 2u);
   EXPECT_EQ(larger.health.max_series, 64u);
-  EXPECT_EQ(larger.health.lost_names_full, 13u);
-  EXPECT_EQ(larger.health.lost_sockets_storage_failed, 0u);
+  EXPECT_EQ(larger.health.misattributed_names_full, 13u);
+  EXPECT_EQ(larger.health.misattributed_sockets_storage_failed, 0u);
   EXPECT_EQ(larger.more, 0u);
   netmeter_health smaller;
   smaller.size = sizeof(smaller) - 8;

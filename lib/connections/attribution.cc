@@ -91,7 +91,7 @@ uint32_t Attribution::SlotOf(uint64_t cookie, uint64_t owners_word) const {
              : 0;
 }
 
-// Series may have been retired, and a load may have changed the labels of names on the
+// Series may have been evicted, and a load may have changed the labels of names on the
 // wire.
 void Attribution::ForgetAfterMoves() {
   const nm_u64 moves =

@@ -560,7 +560,7 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
 }
 
 // If a move happened between the packet and this call, the slot's present name is used:
-// most slots keep theirs. A slot without a series was just retired, and keeps its earlier
+// most slots keep theirs. A slot without a series was just evicted, and keeps its earlier
 // name.
 void FlowNames::Know(const nm_rest_key& key) {
   const std::pair<uint32_t, nm_u64> place(key.slot, key.moves);

@@ -49,11 +49,11 @@ std::string CounterColumns(absl::string_view format);
 struct Gap {
   int64_t begin = 0;  // Unix time
   int64_t end = 0;
-  // lost   one meter ended and another one began: traffic counted after the first
-  //        one's last record is lost, and between the two nothing was counted
-  // late   nothing was recorded: the traffic of that time is booked in the hour in
-  //        which the gap ends
-  // clock  the clock was set, from `begin` to `end`
+  // lost     one meter ended and another one began: traffic counted after the first
+  //          one's last record is lost, and between the two nothing was counted
+  // delayed  nothing was recorded: the traffic of that time is booked in the hour in
+  //          which the gap ends
+  // clock    the clock was set, from `begin` to `end`
   std::string what;
 };
 

@@ -2,7 +2,7 @@
 // How the totals in the kernel's memory become a history without counting a byte twice.
 //
 // The meter's totals begin at 0 when `load` makes its maps, and end with `unload` or with
-// the kernel. In between they only grow, through upgrades, larger tables and retired
+// the kernel. In between they only grow, through upgrades, larger tables and evicted
 // series. This lifetime is called a meter here. Two numbers identify it: the kernel's
 // boot id, and the nanosecond at which the maps were made (`start_ns`), which the maps
 // keep. Neither the clock nor the version is part of the identity. The boot id is needed
@@ -24,7 +24,7 @@
 // The hour is that of the middle of the interval, for intervals of up to an hour. So
 // traffic of the last minute before midnight belongs to that day, although it is recorded
 // later. In a longer interval the time of the bytes is unknown. They are booked in the
-// hour of the record, and the interval is a gap "late".
+// hour of the record, and the interval is a gap "delayed".
 //
 // The interfaces of uplinks are read as well (links.cc). What they counted are further
 // series, and so is what remains of it: this series makes the sum over an uplink equal to
@@ -168,7 +168,7 @@ absl::StatusOr<LocalHour> FindHour(Database* history, const Reading& reading,
   }
   if (elapsed > kLate) {
     NETMETER_RETURN_IF_ERROR(
-        AddGap(history, reading.now - elapsed, reading.now, "late"));
+        AddGap(history, reading.now - elapsed, reading.now, "delayed"));
   }
   const LocalHour hour =
       HourOf(elapsed <= kHour ? reading.now - elapsed / 2 : reading.now);

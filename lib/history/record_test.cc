@@ -321,7 +321,7 @@ TEST_F(RecordTest, ALongPauseIsAGapAndItsBytesStandAtItsEnd) {
   Count("mme", 5);
   RecordNow();
   EXPECT_EQ(Rows(20261101, 20261130, UsageBy::kDay), "2026-11-04=5 ");
-  EXPECT_EQ(Gaps(), "late 259200; ");
+  EXPECT_EQ(Gaps(), "delayed 259200; ");
 }
 
 // The clock decides about the day, never about the bytes.

@@ -111,7 +111,7 @@ TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
 }
 
 // The bug: the meter was read before the file. A record made in between was newer than
-// the read, so the series looked retired, and its whole total was counted.
+// the read, so the series looked evicted, and its whole total was counted.
 TEST(Since, ARecordThatComesMeanwhileChangesNothing) {
   setenv("TZ", "UTC", 1);
   tzset();

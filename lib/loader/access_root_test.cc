@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who may read the counters, and what users may do on the control channel.
+// Tests access to the counters, and what users may do on the control channel.
 
 #include <bpf/bpf.h>
 #include <gmock/gmock.h>
@@ -19,9 +19,9 @@
 
 #include "lib/base/privileges.h"
 #include "lib/base/unique_fd.h"
+#include "lib/loader/evict.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
-#include "lib/loader/retire.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
@@ -66,12 +66,12 @@ TEST_F(LoaderRootTest, OnlyTheGroupReads) {
             0);
 }
 
-// Each map that readers map, and not the counters alone: neither by the descriptor of
-// who opened it as root nor by one of his own.
+// Tests each map that readers map, not only the counters: neither a descriptor that root
+// opened nor the user's own one may write.
 TEST_F(LoaderRootTest, NobodyWritesToAnyMapOfTheReaders) {
   ASSERT_NE(UnprivilegedBpfDisabled(), 0);
   MustLoad();
-  // 0, or the number of what was not as it should be.
+  // 0, or the number of the first check that failed.
   const auto try_to_write = [](int fd) {
     const std::vector<char> value(4096, 'x');
     const uint32_t zero = 0;
@@ -94,7 +94,8 @@ TEST_F(LoaderRootTest, NobodyWritesToAnyMapOfTheReaders) {
                   if (!fd.ok()) return 2;
                   if (user != 0 && !BecomeUser(kGid)) return 3;
                   if (int wrong = try_to_write(fd.get())) return wrong;
-                  // Before 5.19, and with less than its mode, he opens none.
+                  // Before Linux 5.19, a user with fewer rights than the map's mode opens
+                  // none.
                   fd = UniqueFd(bpf_obj_get(Pin(map.pin).c_str()));
                   return fd.ok() ? try_to_write(fd.get()) : 0;
                 }),
@@ -131,8 +132,8 @@ TEST_F(LoaderRootTest, WithoutCapSysAdminItSaysWhatIsMissing) {
                             CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
         EXPECT_TRUE(dropped.ok()) << dropped;
         bool was_loaded = false;
-        RetireOptions retire;
-        retire.pin_dir = config_.pin_dir;
+        EvictOptions evict;
+        evict.pin_dir = config_.pin_dir;
         config_.proxy_ports = {7001};
         for (const absl::Status& status :
              {Load(config_).status(), Unload(config_.pin_dir, &was_loaded)}) {
@@ -144,8 +145,8 @@ TEST_F(LoaderRootTest, WithoutCapSysAdminItSaysWhatIsMissing) {
         }
         EXPECT_FALSE(was_loaded);
         // All that this one opens has a pin.
-        const absl::Status retired = Retire(retire).status();
-        EXPECT_TRUE(retired.ok()) << retired;
+        const absl::Status evicted = Evict(evict).status();
+        EXPECT_TRUE(evicted.ok()) << evicted;
         return HasFailure() ? 1 : 0;
       }),
       0);
@@ -158,7 +159,7 @@ TEST_F(LoaderRootTest, WithoutCapSysAdminItSaysWhatIsMissing) {
 TEST_F(LoaderRootTest, WithoutCapChownALoadWithAGroupSaysWhatIsMissing) {
   EXPECT_EQ(
       InChild([&] {
-        // A group of his own needs none.
+        // Leaves all groups: a file may be given to one's own group without a capability.
         EXPECT_EQ(setgroups(0, nullptr), 0);
         const absl::Status dropped = DropPrivileges(
             {CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE,

@@ -132,7 +132,7 @@ class Owners {
 nm_process NameProcess(const RunningProcess& process, const Config& config,
                        const Registrants& registrants,
                        const std::map<std::string, std::string>& services,
-                       bool may_read_places) {
+                       bool may_read_cgroups) {
   const SourceRanks ranks = RanksOf(config.names_from);
   const bool lists = ranks[NM_SOURCE_SERVICE_LIST] != 0;
   const bool reads = ranks[NM_SOURCE_COMMAND_LINE] != 0;
@@ -165,13 +165,13 @@ nm_process NameProcess(const RunningProcess& process, const Config& config,
     kind = new_kind;
     name = new_name;
   };
-  if (may_read_places) {
-    const CgroupPlace place = PlaceOf(process.cgroup);
+  if (may_read_cgroups) {
+    const CgroupName named = CgroupNameOf(process.cgroup);
     const std::string service =
-        place.is_inside ? "" : ServiceOfUnit(config.units, place.unit);
+        named.is_inside ? "" : ServiceOfUnit(config.units, named.unit);
     if (may_be(service)) take(NM_SOURCE_SERVICE_LIST, NM_KIND_SERVICE, service);
-    take(NM_SOURCE_UNIT, NM_KIND_UNIT, NameOfUnit(place));
-    take(NM_SOURCE_CONTAINER, NM_KIND_CONTAINER, place.container);
+    take(NM_SOURCE_UNIT, NM_KIND_UNIT, NameOfUnit(named));
+    take(NM_SOURCE_CONTAINER, NM_KIND_CONTAINER, named.container);
   }
   if (ranks[NM_SOURCE_USER] != 0) {
     const std::optional<RealIds> ids = RealIdsOf(process.tgid);
@@ -199,7 +199,7 @@ LeftOut NameRunningProcesses(const Config& config,
   LeftOut left_out;
   for (const RunningProcess& process : running) {
     const nm_process value = NameProcess(process, config, registrants, services,
-                                         object.may_read_places());
+                                         object.may_read_cgroups());
     // Entries that tracing programs wrote meanwhile are newer and stay. If there is no
     // room, the process is named when it opens a socket.
     Try(&left_out, [&] {

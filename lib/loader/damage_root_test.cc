@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pins of a meter that somebody removed: what `netmeter-loader status`, a load and the
-// readers say of it, and that what they say to run mends it.
+// Pins of a meter were removed: tests what `netmeter-loader status`, a load and the
+// readers say, and that the command that they name repairs the meter.
 
 #include <bpf/bpf.h>
 #include <gmock/gmock.h>
@@ -151,8 +151,8 @@ TEST_F(LoaderRootTest, WhatStatusSaysOfALostLinkOrInfoBringsTheMeterBack) {
   }
 }
 
-// A load was advised, which refuses without a configuration; and with --defaults, which
-// it named, it went to the whole host where the info was missing, too.
+// Status advised a load, which refuses without a configuration. It named --defaults, with
+// which a load without `info` counted the whole host.
 TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
   const std::string file = testing::TempDir() + "/what.yml";
   std::ofstream(file) << "services: [mme]\n";
@@ -198,14 +198,14 @@ TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
 
 // That was 3 for a meter that counts, of which somebody removed `info`; and 1 after an
 // unload that was killed, which leaves no meter.
-TEST_F(LoaderRootTest, RetireTellsAMeterWithoutItsInfoFromTheRestOfAnUnload) {
-  const auto retire = [this] {
-    return RunShell("lib/loader/netmeter-loader retire --pin-dir " +
+TEST_F(LoaderRootTest, EvictTellsAMeterWithoutItsInfoFromTheRestOfAnUnload) {
+  const auto evict = [this] {
+    return RunShell("lib/loader/netmeter-loader evict --pin-dir " +
                     config_.pin_dir + " 2>&1");
   };
   MustLoad();
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);
-  const ShellResult without_info = retire();
+  const ShellResult without_info = evict();
   EXPECT_EQ(without_info.exit_status, 1) << without_info.output;
   EXPECT_THAT(without_info.output,
               HasSubstr("these maps are missing: info (see: netmeter-loader "
@@ -219,14 +219,15 @@ TEST_F(LoaderRootTest, RetireTellsAMeterWithoutItsInfoFromTheRestOfAnUnload) {
   ASSERT_THAT(KilledAfter("unpinned counters", 0, unload),
               HasSubstr("counters"));
   ASSERT_EQ(access(Pin("info").c_str(), F_OK), 0);
-  const ShellResult unloaded = retire();
+  const ShellResult unloaded = evict();
   EXPECT_EQ(unloaded.exit_status, 3) << unloaded.output;
   EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
 }
 
-// It was 3, as if nothing were loaded, where a map of root's was missing; 0, where a
-// link was; and an advice that loads another meter where that was egress's.
-TEST_F(LoaderRootTest, RetireFailsWhereAnyPinIsMissing) {
+// The exit status was 3, as if nothing were loaded, if one of root's maps was missing,
+// and 0 if a link was missing. If egress' link was missing, the advice loaded another
+// meter.
+TEST_F(LoaderRootTest, EvictFailsWhereAnyPinIsMissing) {
   MustLoad();
   SendFromCgroup(100);
   for (const std::string pin : {"counters", "free_names", "owners",
@@ -234,13 +235,13 @@ TEST_F(LoaderRootTest, RetireFailsWhereAnyPinIsMissing) {
     SCOPED_TRACE(pin);
     const std::string kept = Pin("kept");
     ASSERT_EQ(rename(Pin(pin).c_str(), kept.c_str()), 0);
-    const ShellResult retired =
-        RunShell("lib/loader/netmeter-loader retire --idle 0 --pin-dir " +
+    const ShellResult evicted =
+        RunShell("lib/loader/netmeter-loader evict --idle 0 --pin-dir " +
                  config_.pin_dir + " 2>&1");
-    EXPECT_EQ(retired.exit_status, 1) << retired.output;
-    EXPECT_THAT(retired.output, HasSubstr("damaged"));
-    EXPECT_THAT(retired.output, HasSubstr(pin));
-    EXPECT_THAT(retired.output,
+    EXPECT_EQ(evicted.exit_status, 1) << evicted.output;
+    EXPECT_THAT(evicted.output, HasSubstr("damaged"));
+    EXPECT_THAT(evicted.output, HasSubstr(pin));
+    EXPECT_THAT(evicted.output,
                 HasSubstr("status --pin-dir " + config_.pin_dir));
     ASSERT_EQ(rename(kept.c_str(), Pin(pin).c_str()), 0);
   }
@@ -265,8 +266,8 @@ TEST_F(LoaderRootTest, AMapThatIsMissingIsSaidOfAChangeThatWasCutShort) {
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
-// It was damaged without a word of why, and of what to do; or links were missing, which a
-// load was to put back.
+// Status said "damaged" without a reason and without advice. Or it named missing links,
+// which a load would not have created.
 TEST_F(LoaderRootTest, AnUnloadThatIsKilledIsSaidToBeOne) {
   const auto unload = [this] {
     bool was_loaded = false;
@@ -297,7 +298,7 @@ TEST_F(LoaderRootTest, AnUnloadThatIsKilledIsSaidToBeOne) {
   }
 }
 
-// `no meter` was said of it. A load makes a whole meter of what it leaves.
+// Status said `no meter`. A load makes a whole meter of the rest.
 TEST_F(LoaderRootTest, AMeterWithoutItsInfoIsDamagedToReadersToo) {
   MustLoad();
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);

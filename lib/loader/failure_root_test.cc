@@ -58,8 +58,8 @@ void LeaveMemory(size_t bytes) {
   ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
 }
 
-// Tracing programs that the kernel loads and does not attach. The others had been told
-// that somebody sees exec: a process kept the name of what it had run before.
+// The kernel loads some tracing programs and does not attach them. The other programs
+// were told that exec is traced, so a process kept the name of its previous program.
 TEST_F(LoaderRootTest, WhereTracingCannotBeAttachedNobodyReliesOnIt) {
   const auto calls =
       RunInterrupted({}, [&] { return Load(config_).status(); }).calls;
@@ -98,7 +98,7 @@ TEST_F(LoaderRootTest, WhereTracingCannotBeAttachedNobodyReliesOnIt) {
     }
   }
   EXPECT_EQ(PayloadSent(), 7u);
-  // It is refused for good, as far as anybody knows.
+  // The kernel always refuses it, as far as the loader can tell.
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
@@ -228,8 +228,8 @@ TEST_F(LoaderRootTest, WhoDoesNotReadToTheEndEndsNoLoad) {
   }
 }
 
-// The line was lost in the buffer of stdio, and the exit status was 0. It says now what
-// stands, as the call was made. Who closed standard output wants to know nothing.
+// The line stayed in stdio's buffer, and the exit status was 0. Now the line says what
+// was done. A caller that closed standard output gets no message.
 TEST_F(LoaderRootTest, WhatCannotBeSaidIsAnErrorThatSaysWhatStands) {
   const std::string pins = absl::StrCat(" --pin-dir ", config_.pin_dir);
   const struct {
@@ -237,7 +237,7 @@ TEST_F(LoaderRootTest, WhatCannotBeSaidIsAnErrorThatSaysWhatStands) {
   } calls[] = {
       {"load --cgroup " + cgroup_, " (the meter is loaded)"},
       {"load", " (the meter is loaded)"},
-      {"retire", " (it has retired what it could)"},
+      {"evict", " (it has evicted what it could)"},
       {"status", ""},
       {"status --json", ""},
       {"status --config", ""},
@@ -291,9 +291,9 @@ TEST_F(LoaderRootTest, NoMemoryIsNoOtherAbi) {
                        ": Cannot allocate memory; nothing was changed"));
 }
 
-// libbpf answers ESRCH where it has no memory for the kernel's types: "load the BPF
-// programs: No such process (see --verbose)", and of a growth, once the new programs were
-// there, "load nm_command: No such process".
+// libbpf answers ESRCH if it has no memory for the kernel's types: "load the BPF
+// programs: No such process (see --verbose)", and for larger tables, once the new
+// programs were loaded, "load nm_command: No such process".
 TEST_F(LoaderRootTest, NoMemoryForTheKernelsTypesIsNoMissingProcess) {
   struct stat types;
   ASSERT_EQ(stat("/sys/kernel/btf/vmlinux", &types), 0);

@@ -43,7 +43,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A program of somebody else's that lets all pass: a descriptor, or -1 with errno.
+// Another program, which lets all packets pass: a descriptor, or -1 with errno.
 int LoadForeign(bpf_prog_type type, bpf_attach_type where, const char* name,
                 int verdict = 1) {
   const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, verdict},
@@ -145,7 +145,7 @@ TEST_F(LoaderRootTest, AMeterWithShorterConnectionsIsRefusedAndGoesOn) {
 }
 
 // A newer version may lengthen them. The kernel writes a whole value: status and
-// retire gave it room for their own, on the stack of a root.
+// evict gave it room for their own, on the stack of a root.
 TEST_F(LoaderRootTest, ValuesThatAreLongerThanOursAreNotReadIntoOurs) {
   ASSERT_TRUE(MakePinDirectory(config_.pin_dir).ok());
   const struct {
@@ -233,8 +233,8 @@ TEST_F(LoaderRootTest, AKernelWithoutBtfIsAClearError) {
   EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
 }
 
-// The same kernel, and a file with its types: it counts, and the next load knows the
-// file. What the kernel alone can do by its types is off.
+// On this kernel with a file of its types, the meter counts, and the next load knows the
+// file. Parts that need the kernel's own types are off.
 TEST_F(LoaderRootTest, AKernelWithoutBtfTakesItFromAFile) {
   const std::string types = std::string(getenv("TEST_TMPDIR")) + "/types";
   std::ofstream(types, std::ios::binary)
@@ -268,8 +268,8 @@ TEST_F(LoaderRootTest, AKernelWithoutBtfTakesItFromAFile) {
     const auto again = Load(config_.pin_dir, [](Config*) {});
     EXPECT_TRUE(again.ok() && again->action == Action::kUnchanged)
         << again.status();
-    // Who reads is told that the tables have grown, and of the end, which needs no file:
-    // both were refused for want of types.
+    // A reader is told of larger tables and of the end, neither of which needs the file:
+    // both were refused because there were no types.
     MeterOptions options;
     options.pin_dir = config_.pin_dir;
     const auto meter = Meter::Open(options);
@@ -339,8 +339,8 @@ TEST_F(LoaderRootTest, AForeignExclusiveProgramIsExplained) {
       bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_INET_EGRESS), 0);
 }
 
-// Whatever the loader does: what others attached with the multi flag, before or after
-// ours, is where it was, and has its effect. This one of theirs drops all.
+// Programs that others attached with the multi flag, before or after ours, stay in their
+// place and keep their effect, whatever the loader does. This one drops all packets.
 TEST_F(LoaderRootTest, ForeignProgramsStayAttachedAndGoOn) {
   const bpf_attach_type where = BPF_CGROUP_INET_EGRESS;
   const UniqueFd drops(
@@ -356,7 +356,7 @@ TEST_F(LoaderRootTest, ForeignProgramsStayAttachedAndGoOn) {
         0)
         << strerror(errno);
   };
-  // Theirs are on the cgroup, in their order, and so many of ours.
+  // The other programs are on the cgroup, in their order, and this number of ours.
   const auto expect = [&](const std::vector<const UniqueFd*>& theirs,
                           size_t ours) {
     uint32_t ids[16], count = 16;

@@ -52,7 +52,7 @@ const std::vector<Feature>& Features() {
       {"control_channel", NM_FEATURE_CONTROL},
       {"group_access", NM_FEATURE_GROUP_ACCESS},
       {"mptcp", NM_FEATURE_MPTCP},
-      {"places", NM_FEATURE_PLACES},
+      {"cgroup_names", NM_FEATURE_CGROUP_NAMES},
       {"forwarded", NM_FEATURE_FORWARDED},
   };
   return *features;

@@ -65,7 +65,7 @@ struct Plan {
   Adds adds;
   FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |
                       NM_FEATURE_PROCESS_TRACKING | NM_FEATURE_GROUP_ACCESS |
-                      NM_FEATURE_MPTCP | NM_FEATURE_PLACES};
+                      NM_FEATURE_MPTCP | NM_FEATURE_CGROUP_NAMES};
   uint64_t config_id = 0;
   std::vector<std::string> notes;
 };
@@ -376,8 +376,8 @@ void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
                       "the kernel has no MPTCP, or does not tell the owner of "
                       "a subflow (Linux 5.19 does): unattributed");
   }
-  if (!object.may_read_places()) {
-    features->TurnOff(NM_FEATURE_PLACES,
+  if (!object.may_read_cgroups()) {
+    features->TurnOff(NM_FEATURE_CGROUP_NAMES,
                       "lockdown=confidentiality, or no process_tracking: no "
                       "names by unit or container");
   }

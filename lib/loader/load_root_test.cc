@@ -212,8 +212,8 @@ TEST_F(LoaderRootTest, AnUpgradeThatWasKilledIsNeverUpToDate) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
-// A load took a service "a/b", and the next load read none of what had been
-// kept: it had the defaults, and the default group.
+// A load accepted a service "a/b". The next load could not read the saved configuration,
+// and used the defaults and the default group.
 TEST_F(LoaderRootTest, WhatTheNextLoadCouldNotReadIsRefused) {
   config_.services = {"a/b"};
   const auto loaded = Load(config_);
@@ -499,9 +499,9 @@ TEST_F(LoaderRootTest, StatusSaysWhatIsTrue) {
   EXPECT_THAT(report->text,
               HasSubstr(absl::StrCat("received ", NameOf(adds.ingress),
                                      ", sent ", NameOf(adds.egress))));
-  EXPECT_EQ(json["lost"]["packets"]["series_full"], 0);
-  for (const char* name :
-       {"connections_named", "connections_unnamed", "destinations_capped"}) {
+  EXPECT_EQ(json["misattributed"]["packets"]["series_full"], 0);
+  for (const char* name : {"connections_named", "connections_unnamed",
+                           "destinations_over_quota"}) {
     EXPECT_EQ(json["seen"][name], 0) << name;
     EXPECT_THAT(report->text, HasSubstr(name));
   }

@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "lib/base/unique_fd.h"
+#include "lib/loader/evict.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
@@ -127,8 +128,8 @@ TEST_F(MountsRootTest, ABpfFileSystemOfOthersIsLeftAlone) {
   rmdir(config_.pin_dir.c_str());
 }
 
-// A load blamed the kernel, and left its directory: without /proc nobody knows what is
-// mounted there.
+// A load blamed the kernel, and left its directory behind: without /proc the mounts are
+// unknown.
 TEST_F(MountsRootTest, WithoutProcNothingIsBegun) {
   const auto without_proc = [](const std::function<absl::Status()>& body) {
     return InChild([&] {

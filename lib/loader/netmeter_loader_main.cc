@@ -35,8 +35,8 @@
 #include "lib/base/users.h"
 #include "lib/base/version.h"
 #include "lib/loader/config.h"
+#include "lib/loader/evict.h"
 #include "lib/loader/load.h"
-#include "lib/loader/retire.h"
 #include "lib/loader/status.h"
 #include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
@@ -59,7 +59,7 @@ until `unload` or a reboot.)";
 
 constexpr char kExitStatus[] =
     R"(Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;
-retire and status: 3 not loaded; status: 4 damaged.)";
+evict and status: 3 not loaded; status: 4 damaged.)";
 
 constexpr char kEpilog[] =
     R"(Examples:
@@ -82,7 +82,7 @@ constexpr char kLoadEpilog[] =
 status --config). --config and --defaults replace all settings except the
 cgroup. Without both, a load reads /etc/netmeter.yml, unless it has another
 --pin-dir, or only changes options of a loaded meter. If half of the series or
-names is in use, a load also does what `retire --full 50` does, so a load every
+names is in use, a load also does what `evict --full 50` does, so a load every
 hour needs no other timer.
 
 Configuration (YAML, all keys optional, defaults shown):
@@ -106,11 +106,11 @@ constexpr char kUnloadEpilog[] =
 Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr says why,
 and whether a part of the meter is left; 2 wrong usage.)";
 
-constexpr char kRetireEpilog[] =
-    R"(Moves the counts of idle series into series of kind retired, to the byte, and
+constexpr char kEvictEpilog[] =
+    R"(Moves the counts of idle series into series of kind evicted, to the byte, and
 forgets unused names. A series is idle if no process and no socket uses it, and it
 has counted nothing for --idle seconds. Packets and readers continue meanwhile.
-For a timer: retire --idle 3600 --full 50 -q
+For a timer: evict --idle 3600 --full 50 -q
 
 Exit status: 0 done, or nothing to do; 1 failed, one line on stderr says why; 2
 wrong usage; 3 not loaded.)";
@@ -120,7 +120,7 @@ constexpr char kStatusEpilog[] =
                 claimed (one atomic exchange per packet) or atomic
 optional parts  on, or why not
 tables          how full they are, without reserved entries
-lost            traffic that was counted, but not under its own name
+misattributed   traffic that was counted, but not under its own name
 seen            events that lose nothing
 
 Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong usage;
@@ -139,8 +139,8 @@ int Print(absl::string_view text) {
   return absl::IsCancelled(written) ? kFailed : Fail(written);
 }
 
-// What was done: that is no failure where nobody wants to know. `now` is for those who
-// wanted, and cannot.
+// Prints what was done. It is no failure if standard output is closed. `now` is for
+// callers whose standard output fails.
 int Report(absl::string_view text, absl::string_view now) {
   const absl::Status written = WriteToStandardOutput(text, now);
   return written.ok() || absl::IsCancelled(written) ? 0 : Fail(written);
@@ -150,7 +150,7 @@ int WrongUsage(const std::string& message) {
   return Fail(absl::InvalidArgumentError(message + " (see --help)"), kUsage);
 }
 
-// Of an option: the parser's own words name no range.
+// Checks the number of an option: the parser's own message names no range.
 std::function<std::string(const std::string&)> Number(uint32_t lowest,
                                                       uint32_t highest) {
   return [=](const std::string& text) {
@@ -239,7 +239,7 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
       replaces, restart);
   if (!result.ok()) return Fail(result.status());
   if (result->action != LoadResult::Action::kLoaded) {
-    const std::string note = RetireAfterLoad(pin_dir);
+    const std::string note = EvictAfterLoad(pin_dir);
     if (!note.empty()) result->notes.push_back(note);
   }
   if (quiet) return 0;
@@ -288,16 +288,16 @@ int RunUnload(const std::string& pin_dir, bool quiet) {
   return exit_status;
 }
 
-int RunRetire(const RetireOptions& options, bool quiet) {
+int RunEvict(const EvictOptions& options, bool quiet) {
   SignalsBlocked blocked;
-  const absl::StatusOr<RetireResult> result = Retire(options);
+  const absl::StatusOr<EvictResult> result = Evict(options);
   if (!result.ok()) {
     return Fail(result.status(),
                 absl::IsNotFound(result.status()) ? kNotLoaded : kFailed);
   }
   if (quiet) return 0;
   const std::string done =
-      result->needed ? absl::StrCat("retired ", result->series, " series and ",
+      result->needed ? absl::StrCat("evicted ", result->series, " series and ",
                                     result->names, " names")
                      : "nothing to do";
   return Report(
@@ -305,7 +305,7 @@ int RunRetire(const RetireOptions& options, bool quiet) {
                    "; in use: ", result->series_used, " of ",
                    result->series_limit, " series, ", result->names_used,
                    " of ", result->names_limit, " names\n"),
-      "it has retired what it could");
+      "it has evicted what it could");
 }
 
 int RunStatusConfig(const std::string& pin_dir) {
@@ -355,8 +355,8 @@ struct Options {
   uint32_t max_names = 0;
   // check
   std::string checked_file = kDefaultConfig;
-  // retire
-  RetireOptions retire;
+  // evict
+  EvictOptions evict;
 };
 
 void AddPinDir(Flags* command, Options* options) {
@@ -437,28 +437,28 @@ Flags* AddUnload(Flags* flags, Options* options) {
   return unload;
 }
 
-Flags* AddRetire(Flags* flags, Options* options) {
-  Flags* const retire =
-      flags->AddCommand("retire", "Free the slots of idle series and names");
-  AddPinDir(retire, options);
-  retire
+Flags* AddEvict(Flags* flags, Options* options) {
+  Flags* const evict =
+      flags->AddCommand("evict", "Free the slots of idle series and names");
+  AddPinDir(evict, options);
+  evict
       ->AddOption(
-          "--idle", &options->retire.idle_seconds,
+          "--idle", &options->evict.idle_seconds,
           "Only series that have counted nothing for this time, as seen by\n"
-          "calls of retire (default 3600); 0: as seen by this call")
+          "calls of evict (default 3600); 0: as seen by this call")
       .Check(Number(0, 365 * 86400))
       .Type("SECONDS");
-  retire
+  evict
       ->AddOption(
-          "--full", &options->retire.full_percent,
+          "--full", &options->evict.full_percent,
           "Only if this part of the series, or of the names, is in use\n"
           "(default 0)")
       .Check(Number(0, 100))
       .Type("PERCENT");
-  AddQuietAndVerbose(retire, "Print each step, with its time, on stderr",
+  AddQuietAndVerbose(evict, "Print each step, with its time, on stderr",
                      options);
-  retire->SetFooter(kRetireEpilog);
-  return retire;
+  evict->SetFooter(kEvictEpilog);
+  return evict;
 }
 
 Flags* AddStatus(Flags* flags, Options* options) {
@@ -482,7 +482,7 @@ std::string FindWrongUse(const Flags* command, const Options& options) {
   // An unset variable in quotes must not mean the default: the whole host.
   const std::string empty = command->FirstGivenEmpty(/*except=*/"--group");
   if (!empty.empty()) return empty + ": expected a path, not ''";
-  // A meter would be where this shell happens to be, and no reader would look there.
+  // A meter would be at a path relative to this shell, and no reader would look there.
   if (command->name() == "load" && command->WasGiven("--pin-dir") &&
       options.pin_dir[0] != '/') {
     return "--pin-dir: expected an absolute path, not '" + options.pin_dir +
@@ -547,9 +547,10 @@ void PrintTrace() {
   };
 }
 
-// What a command needs of root, before it has read anything that somebody else wrote.
-absl::Status DropWhatNobodyNeeds(const std::string& command) {
-  if (command == "load" || command == "unload" || command == "retire") {
+// Drops the rights that the command does not need, before it reads anything that another
+// user wrote.
+absl::Status DropUnneededPrivileges(const std::string& command) {
+  if (command == "load" || command == "unload" || command == "evict") {
     return DropPrivileges({CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN,
                            CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_DAC_OVERRIDE,
                            CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
@@ -562,7 +563,7 @@ int Main(int argc, char** argv) {
   PrepareProcess();
   const std::string wrong =
       CheckCommand(argc, argv, "netmeter-loader",
-                   {"load", "check", "unload", "retire", "status"});
+                   {"load", "check", "unload", "evict", "status"});
   if (!wrong.empty()) return WrongUsage(wrong);
 
   Flags flags(kDescription, "netmeter-loader");
@@ -573,7 +574,7 @@ int Main(int argc, char** argv) {
   const Flags* const load = AddLoad(&flags, &options);
   const Flags* const check = AddCheck(&flags, &options);
   const Flags* const unload = AddUnload(&flags, &options);
-  const Flags* const retire = AddRetire(&flags, &options);
+  const Flags* const evict = AddEvict(&flags, &options);
   const Flags* const status = AddStatus(&flags, &options);
   std::string help;
   const absl::Status parsed = flags.Parse(argc, argv, &help);
@@ -582,7 +583,7 @@ int Main(int argc, char** argv) {
   const Flags* const command = flags.command();
   const std::string misuse = FindWrongUse(command, options);
   if (!misuse.empty()) return WrongUsage(misuse);
-  const absl::Status dropped = DropWhatNobodyNeeds(command->name());
+  const absl::Status dropped = DropUnneededPrivileges(command->name());
   if (!dropped.ok()) return Fail(dropped);
   if (options.verbose) PrintTrace();
 
@@ -615,9 +616,9 @@ int Main(int argc, char** argv) {
                    options.quiet);
   }
   if (command == unload) return RunUnload(config.pin_dir, options.quiet);
-  if (command == retire) {
-    options.retire.pin_dir = config.pin_dir;
-    return RunRetire(options.retire, options.quiet);
+  if (command == evict) {
+    options.evict.pin_dir = config.pin_dir;
+    return RunEvict(options.evict, options.quiet);
   }
   if (command == status && options.show_config) {
     return RunStatusConfig(config.pin_dir);

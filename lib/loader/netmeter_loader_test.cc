@@ -34,7 +34,7 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
     const char* arguments;
     const char* message;
   } cases[] = {
-      {"", "expected a command: load, check, unload, retire, status"},
+      {"", "expected a command: load, check, unload, evict, status"},
       {"laod", "unknown command 'laod' (did you mean load?)"},
       {"--json status",
        "the command comes first: netmeter-loader status --json"},
@@ -44,9 +44,9 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
       {"load --max-series many",
        "--max-series: expected a number from 22 to 65535, not 'many'"},
       {"load --max-names -1", "expected a number from 4 to 65535, not '-1'"},
-      {"retire --idle x", "--idle: expected a number from 0 to 31536000"},
-      {"retire --full 101", "--full: expected a number from 0 to 100"},
-      {"retire -q -v", "--quiet excludes --verbose"},
+      {"evict --idle x", "--idle: expected a number from 0 to 31536000"},
+      {"evict --full 101", "--full: expected a number from 0 to 100"},
+      {"evict -q -v", "--quiet excludes --verbose"},
       {"load -q -v", "--quiet excludes --verbose"},
       {"load --pin-dir ''", "--pin-dir: expected a path, not ''"},
       {"load --pin-dir here",
@@ -67,7 +67,7 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
 // options took INT and TEXT.
 TEST(NetmeterLoader, HelpOfACommandIsAboutThatCommand) {
   for (const char* command :
-       {"", "load", "check", "unload", "retire", "status"}) {
+       {"", "load", "check", "unload", "evict", "status"}) {
     const Result result = RunLoader(std::string(command) + " --help");
     EXPECT_EQ(result.exit_status, 0) << command;
     EXPECT_THAT(result.output, HasSubstr("Exit status: 0")) << command;

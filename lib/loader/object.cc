@@ -398,7 +398,7 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   // load it is plain memory.
   nm_config& config = const_cast<nm_config&>(skeleton_->rodata->nm_config);
   // The quotas keep one user from filling the tables for the others (bpf/internal.h).
-  const auto share = [](uint32_t size) {
+  const auto quota = [](uint32_t size) {
     return std::max<uint32_t>(size / NM_USER_PART, NM_USER_LEAST);
   };
   config.cells_per_series = sizes.cells_per_series;
@@ -413,8 +413,8 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   config.egress_adds = options.adds.egress;
   config.max_series = sizes.max_series;
   config.max_names = sizes.max_names;
-  config.max_user_names = share(sizes.max_names);
-  config.max_user_series = share(sizes.max_series);
+  config.max_user_names = quota(sizes.max_names);
+  config.max_user_series = quota(sizes.max_series);
   config.socket_mask = sizes.max_sockets - 1;
   const Config& keys = options.config;
   config.destination_kinds = BitsOfKinds(keys.destinations_of);
@@ -440,9 +440,9 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   config.reads_kernel = options.tracing && !confidential;
   const SourceRanks ranks = RanksOf(keys.names_from);
   std::copy(ranks.begin(), ranks.end(), config.ranks);
-  config.places = config.reads_kernel &&
-                  (!keys.units.empty() || ranks[NM_SOURCE_UNIT] != 0 ||
-                   ranks[NM_SOURCE_CONTAINER] != 0);
+  config.reads_cgroups = config.reads_kernel &&
+                         (!keys.units.empty() || ranks[NM_SOURCE_UNIT] != 0 ||
+                          ranks[NM_SOURCE_CONTAINER] != 0);
   config.task_access =
       options.types_file.empty() && HelperExists(BPF_PROG_TYPE_CGROUP_SOCK,
                                                  BPF_FUNC_get_current_task_btf)
@@ -553,7 +553,7 @@ bpf_program* MeterObject::program(absl::string_view link_pin) const {
       skeleton_->obj, name == "nm_egress" ? egress_ : name.c_str());
 }
 
-bool MeterObject::may_read_places() const {
+bool MeterObject::may_read_cgroups() const {
   return skeleton_->rodata->nm_config.reads_kernel != 0;
 }
 

@@ -118,7 +118,7 @@ struct ObjectOptions {
   bool tracing = true;
   uint32_t registrants = 0;  // services that are not open to anyone
   // True: loads only nm_command and nm_scan, which a sweep for idle series needs
-  // (retire.h). False: loads all programs except nm_scan.
+  // (evict.h). False: loads all programs except nm_scan.
   bool only_sweeps = false;
   // For tests: another build of the object.
   absl::string_view elf;
@@ -149,7 +149,7 @@ class MeterObject {
 
   // Whether programs can read the cgroup name of a process: not with
   // lockdown=confidentiality, nor without tracing programs.
-  bool may_read_places() const;
+  bool may_read_cgroups() const;
 
   // Whether MPTCP subflows get their owner. Some kernels cannot do this.
   bool follows_mptcp() const;

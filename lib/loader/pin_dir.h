@@ -6,7 +6,7 @@
 //   NAME_new   the successor of NAME, until it is renamed over NAME. A load that was
 //              killed may leave it, and the next load replaces it.
 //   command    the program nm_command, by which an unload tells readers of the end
-//   idle       for `netmeter-loader retire` (lib/loader/retire.h): the time since when
+//   idle       for `netmeter-loader evict` (lib/loader/evict.h): the time since when
 //              each series has counted nothing
 //
 // The names have underscores because bpffs reserves names with a dot.

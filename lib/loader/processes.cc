@@ -142,8 +142,8 @@ Identity IdentifyProcess(absl::string_view executable,
   return identity;
 }
 
-CgroupPlace PlaceOf(absl::string_view cgroup) {
-  CgroupPlace place;
+CgroupName CgroupNameOf(absl::string_view cgroup) {
+  CgroupName named;
   // Address 0 is no name: the path begins with a '/'.
   std::string names(cgroup);
   std::replace(names.begin(), names.end(), '/', '\0');
@@ -151,33 +151,36 @@ CgroupPlace PlaceOf(absl::string_view cgroup) {
   t_memory = names;
   uint64_t inner = 0;
   int level = 0;
-  for (size_t end = names.size(); end > 1 && level < NM_PLACE_LEVELS; level++) {
+  for (size_t end = names.size(); end > 1 && level < NM_CGROUP_LEVELS;
+       level++) {
     const size_t at = names.rfind('\0', end - 2) + 1;
-    const uint32_t found = nm_place_of_name(at, inner);
-    const std::string text =
-        names.substr(at + NM_PLACE_OFFSET(found),
-                     std::min<size_t>(NM_PLACE_LENGTH(found), NM_NAME_BYTES));
-    if (NM_PLACE_KIND(found) == NM_KIND_CONTAINER && place.container.empty()) {
-      place.container = text;
-      place.is_inside = !place.unit.empty();
-    } else if (NM_PLACE_KIND(found) == NM_KIND_UNIT && place.unit.empty()) {
-      place.unit = names.c_str() + at;
+    const uint32_t found = nm_parse_cgroup_name(at, inner);
+    const std::string text = names.substr(
+        at + NM_CGROUP_NAME_OFFSET(found),
+        std::min<size_t>(NM_CGROUP_NAME_LENGTH(found), NM_NAME_BYTES));
+    if (NM_CGROUP_NAME_KIND(found) == NM_KIND_CONTAINER &&
+        named.container.empty()) {
+      named.container = text;
+      named.is_inside = !named.unit.empty();
+    } else if (NM_CGROUP_NAME_KIND(found) == NM_KIND_UNIT &&
+               named.unit.empty()) {
+      named.unit = names.c_str() + at;
     }
     inner = at;
     end = at;
   }
   t_memory = absl::string_view();
-  return place;
+  return named;
 }
 
-std::string NameOfUnit(const CgroupPlace& place) {
+std::string NameOfUnit(const CgroupName& named) {
   uint8_t text[NM_NAME_BYTES + 1] = {};
-  memcpy(text, place.unit.data(),
-         std::min<size_t>(place.unit.size(), NM_NAME_BYTES));
+  memcpy(text, named.unit.data(),
+         std::min<size_t>(named.unit.size(), NM_NAME_BYTES));
   const uint32_t length = nm_length_of_template(text);
   return absl::StrCat(
-      place.is_inside ? place.container.substr(0, NM_NAME_BYTES - 1) + "/" : "",
-      length > 0 ? place.unit.substr(0, length) + kService : place.unit);
+      named.is_inside ? named.container.substr(0, NM_NAME_BYTES - 1) + "/" : "",
+      length > 0 ? named.unit.substr(0, length) + kService : named.unit);
 }
 
 std::string ServiceOfUnit(const std::map<std::string, std::string>& units,

@@ -54,19 +54,19 @@ Identity IdentifyProcess(absl::string_view executable,
                          const std::map<std::string, std::string>& scripts);
 
 // The innermost container and the innermost unit; empty: none.
-struct CgroupPlace {
+struct CgroupName {
   std::string unit;
   std::string container;   // short id or name, up to 64 bytes
   bool is_inside = false;  // the unit is in the container
 };
 
 // `cgroup` is as in /proc/PID/cgroup: "/system.slice/ssh.service".
-CgroupPlace PlaceOf(absl::string_view cgroup);
+CgroupName CgroupNameOf(absl::string_view cgroup);
 
 // The name of a series of this unit: CONTAINER/UNIT inside a container, and without the
 // instance if that is a connection (bpf/cgroup_name.bpf.h). More than 64 bytes are cut
 // later.
-std::string NameOfUnit(const CgroupPlace& place);
+std::string NameOfUnit(const CgroupName& named);
 
 // The service that the longest matching pattern gives to a unit; empty: no match.
 std::string ServiceOfUnit(const std::map<std::string, std::string>& units,

@@ -127,12 +127,12 @@ std::vector<TableStatus> TablesOf(const PinDir& pins, const nm_info& info,
   };
 }
 
-// As Health of netmeter/sample.h: lost_UNIT_REASON.
-std::vector<LossStatus> LossesOf(const nm_stats& stats) {
+// As Health of netmeter/sample.h: misattributed_UNIT_REASON.
+std::vector<Misattribution> MisattributionsOf(const nm_stats& stats) {
   return {
       {"series_full", Load(stats.series_full), "packets",
        "counted as overflow (if the table is full: raise max_series)"},
-      {"series_capped", Load(stats.series_capped), "packets",
+      {"series_over_quota", Load(stats.series_over_quota), "packets",
        "counted as overflow: their user has too many series"},
       {"storage_failed", Load(stats.storage_failed_packets), "packets",
        "unattributed: no memory for socket storage"},
@@ -141,7 +141,7 @@ std::vector<LossStatus> LossesOf(const nm_stats& stats) {
       {"full", Load(stats.names_full), "names",
        "refused, or counted as overflow (if the table is full: raise "
        "max_names)"},
-      {"capped", Load(stats.names_capped), "names",
+      {"over_quota", Load(stats.names_over_quota), "names",
        "refused, or counted as overflow: their user has too many"},
       {"full", Load(stats.processes_full), "processes",
        "named late (if the table is full: raise max_processes)"},
@@ -160,11 +160,11 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
        "connections that named their destination"},
       {"connections_unnamed", Load(stats.connections_unnamed),
        "connections that ended, or sent 16 KiB, without a name"},
-      {"destinations_capped", Load(stats.destinations_capped),
+      {"destinations_over_quota", Load(stats.destinations_over_quota),
        "names refused: a service had too many of them"},
-      {"series_retireed", Load(stats.series_retireed),
-       "idle series that went into kind retireed"},
-      {"names_retireed", Load(stats.names_retireed),
+      {"series_evicted", Load(stats.series_evicted),
+       "idle series that went into kind evicted"},
+      {"names_evicted", Load(stats.names_evicted),
        "unused names that were forgotten"},
       {"registrations", Load(stats.registrations),
        "services registered by setsockopt"},
@@ -252,7 +252,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   status.adds_received = AddsOf(info.adds_received);
   status.adds_sent = AddsOf(info.adds_sent);
   status.tables = TablesOf(pins, info, stats);
-  status.lost = LossesOf(stats);
+  status.misattributed = MisattributionsOf(stats);
   status.seen = EventsOf(stats);
   return status;
 }
@@ -413,7 +413,7 @@ std::string StatusAsText(const MeterStatus& status) {
   if (!status.has_info) return TextWithoutInfo(status);
   const nm_info& info = status.info;
   TextTable meter({{}, {}}), features({{}, {}, {}}), tables({{}, {}});
-  TextTable lost({{}, {}, {"", TextColumn::kRight}, {}});
+  TextTable misattributed({{}, {}, {"", TextColumn::kRight}, {}});
   TextTable seen({{}, {"", TextColumn::kRight}, {}});
   meter.Add({"pins", status.pin_dir});
   meter.Add({"cgroup", TextOf(info.cgroup)});
@@ -431,8 +431,8 @@ std::string StatusAsText(const MeterStatus& status) {
   for (const TableStatus& table : status.tables) {
     tables.Add({table.name, UseOf(table)});
   }
-  for (const LossStatus& one : status.lost) {
-    lost.Add({one.unit, one.reason, absl::StrCat(one.count),
+  for (const Misattribution& one : status.misattributed) {
+    misattributed.Add({one.unit, one.reason, absl::StrCat(one.count),
                        one.count == 0 ? "" : one.meaning});
   }
   for (const EventStatus& event : status.seen) {
@@ -445,7 +445,7 @@ std::string StatusAsText(const MeterStatus& status) {
                   info.abi_major, ".", info.abi_minor),
               meter),
       Section("optional parts:", features), Section("tables:", tables),
-      Section("lost:", lost), Section("seen:", seen));
+      Section("misattributed:", misattributed), Section("seen:", seen));
 }
 
 // Programs read this, so keys are only ever added. A number that could not be read is
@@ -484,8 +484,8 @@ std::string StatusAsJson(const MeterStatus& status) {
           {"used", table.known ? Json(table.used) : Json(nullptr)},
           {"limit", table.limit}};
     }
-    for (const LossStatus& one : status.lost) {
-      json["lost"][one.unit][one.reason] = one.count;
+    for (const Misattribution& one : status.misattributed) {
+      json["misattributed"][one.unit][one.reason] = one.count;
     }
     for (const EventStatus& event : status.seen) {
       json["seen"][event.name] = event.count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is loaded, by which version, how full it is and what was lost: the output of
-// `netmeter-loader status`, as data and as text.
+// What is loaded, by which version, how full it is and what was misattributed: the output
+// of `netmeter-loader status`, as data and as text.
 //
 // Threads: any.
 
@@ -39,7 +39,7 @@ struct TableStatus {
 };
 
 // Losses, from nm_stats.
-struct LossStatus {
+struct Misattribution {
   const char* reason;
   uint64_t count;
   const char* unit;  // the unit of `count`
@@ -82,7 +82,7 @@ struct MeterStatus {
   const char* adds_received = "";
   const char* adds_sent = "";
   std::vector<TableStatus> tables;
-  std::vector<LossStatus> lost;
+  std::vector<Misattribution> misattributed;
   std::vector<EventStatus> seen;
 };
 

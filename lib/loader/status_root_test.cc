@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter-loader status` says of a meter of which nothing is missing: while a load
-// is at work, after one that ended in the middle of it, with tables that are full, and to
-// somebody who sees no pins.
+// Tests what `netmeter-loader status` says if no pin is missing: while a load is at work,
+// after an interrupted load, with full tables, and to a caller who sees no pins.
 
 #include <bpf/bpf.h>
 #include <fcntl.h>
@@ -56,11 +55,11 @@ class StatusRootTest : public LoaderRootTest {
     EXPECT_EQ(report.state, MeterState::kDamaged);
     EXPECT_THAT(report.text, HasSubstr("  UNFINISHED      an upgrade: "));
     EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
-    const ShellResult retired =
-        RunShell("lib/loader/netmeter-loader retire --pin-dir " +
+    const ShellResult evicted =
+        RunShell("lib/loader/netmeter-loader evict --pin-dir " +
                  config_.pin_dir + " 2>&1");
-    EXPECT_EQ(retired.exit_status, 1) << retired.output;
-    EXPECT_THAT(retired.output, HasSubstr("an unfinished upgrade comes first"));
+    EXPECT_EQ(evicted.exit_status, 1) << evicted.output;
+    EXPECT_THAT(evicted.output, HasSubstr("an unfinished upgrade comes first"));
   }
 
   // A load of its own process stands still at the first step that says `step`.
@@ -97,8 +96,8 @@ class StatusRootTest : public LoaderRootTest {
     EXPECT_EQ(status, 0);
   }
 
-  // What somebody who is served the maps is said, once `hide` has become him; "" where
-  // that is as it should be.
+  // Calls `hide` to become a client that gets the maps from the server. Returns what
+  // status says wrongly to that client, or "".
   std::string UnseenError(const std::function<bool()>& hide) {
     const std::string told = config_.pin_dir + ".told";
     EXPECT_EQ(
@@ -209,27 +208,28 @@ TEST_F(StatusRootTest, AFirstLoadThatTakesLongIsSaidToBeAtWork) {
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
-// The first load pins `info` last: before, it was no meter to `retire`, or a damaged one,
+// The first load pins `info` last: before, it was no meter to `evict`, or a damaged one,
 // by which a timer fails.
-TEST_F(StatusRootTest, RetireWaitsForAFirstLoad) {
+TEST_F(StatusRootTest, EvictWaitsForAFirstLoad) {
   BeginLoad("link_egress: ");
   std::thread second([this] {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     GoOn();
   });
-  const ShellResult retired =
-      RunShell("lib/loader/netmeter-loader retire --pin-dir " +
-               config_.pin_dir + " 2>&1");
+  const ShellResult evicted =
+      RunShell("lib/loader/netmeter-loader evict --pin-dir " + config_.pin_dir +
+               " 2>&1");
   second.join();
-  EXPECT_EQ(retired.exit_status, 0) << retired.output;
+  EXPECT_EQ(evicted.exit_status, 0) << evicted.output;
   EndLoad();
 }
 
 bool BecomeMember() { return BecomeUser(kGid); }
 bool RefuseBpf() { return RefuseCall(SYS_bpf, EPERM); }
 
-// All links and maps were missing, for who has the maps by netmeter-fds and may not look
-// into the directory, or has none, or may not call bpf(2), as in a container.
+// Status called all links and maps missing if the caller had the maps from netmeter-fds
+// and could not look into the directory, had no maps, or could not call bpf(2), as in a
+// container.
 TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
   config_.group = "";
   MustLoad();
@@ -262,7 +262,7 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
   MustLoad();
   ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
   EXPECT_EQ(UnseenError(BecomeMember), "");
-  // Of a damaged meter he was told that no group may read it.
+  // For a damaged meter, status told this user that no group may read it.
   ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
   EXPECT_EQ(UnseenError(BecomeMember),
             "UNAVAILABLE: " + socket_path +
@@ -270,7 +270,7 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
                 "many answers are unread (run on the host as root: "
                 "netmeter-loader status --pin-dir " +
                 config_.pin_dir + "; and see the log of netmeter-fds)");
-  // Who sees the names knows more, though he may open none.
+  // A user who sees the names of pins knows more, even without opening one.
   const std::string damaged =
       ": these maps are missing: counters (run: netmeter-loader ";
   EXPECT_THAT(UnseenError(RefuseBpf), HasSubstr(damaged));

@@ -14,7 +14,7 @@
 // for good, or be folded from its first byte on:
 // - The reader returns series in the order in which they appeared. Folding keeps the
 //   first ones that fit, and stops at the first that does not. A later series changes
-//   nothing for those before it. There is one exception: a retirement frees used slots. A
+//   nothing for those before it. There is one exception: an eviction frees used slots. A
 //   new series may then come before older ones, and one of these be folded from then on.
 // - The size of a series is the most it can ever take, not what it takes today: with
 //   connections, with a round-trip time, with the largest numbers. So no series ever

@@ -201,13 +201,13 @@ void AddBinaries(const std::vector<Row>& rows, const FamilySet& chosen,
 }
 
 // The four families of one path. A pending sample has no destination yet, and will
-// shrink, so it cannot be in a counter. Retired traffic was in the counters before: a
+// shrink, so it cannot be in a counter. Evicted traffic was in the counters before: a
 // program that sums rates would take it for new traffic.
 struct PathBuilders {
   Builder bytes;
   Builder packets;
   Builder pending;
-  Builder retired;
+  Builder evicted;
 
   // The path is direct, and some sample has an uplink. So labels of series change only if
   // the configuration has uplinks.
@@ -231,7 +231,7 @@ struct PathBuilders {
   void Add(const Row& row) {
     const Sample& sample = row.sample;
     if (sample.kind == Kind::kPending) return AddBytes(row, "name", &pending);
-    if (sample.kind == Kind::kRetired) return AddBytes(row, "kind", &retired);
+    if (sample.kind == Kind::kEvicted) return AddBytes(row, "kind", &evicted);
     const Directions labels =
         WithDirection(row, {{"kind", KindName(sample.kind)},
                             {"name", row.name},
@@ -247,7 +247,7 @@ struct PathBuilders {
     bytes.MoveTo(families);
     packets.MoveTo(families);
     pending.MoveTo(families);
-    retired.MoveTo(families);
+    evicted.MoveTo(families);
   }
 };
 
@@ -259,11 +259,11 @@ void AddWire(const std::vector<Row>& rows, const FamilySet& chosen,
   PathBuilders direct = {Builder(FamilyId::kWireBytes, chosen),
                          Builder(FamilyId::kWirePackets, chosen),
                          Builder(FamilyId::kPendingBytes, chosen),
-                         Builder(FamilyId::kRetiredBytes, chosen), has_uplinks};
+                         Builder(FamilyId::kEvictedBytes, chosen), has_uplinks};
   PathBuilders proxy = {Builder(FamilyId::kProxyBytes, chosen),
                         Builder(FamilyId::kProxyPackets, chosen),
                         Builder(FamilyId::kProxyPendingBytes, chosen),
-                        Builder(FamilyId::kProxyRetiredBytes, chosen), false};
+                        Builder(FamilyId::kProxyEvictedBytes, chosen), false};
   for (const Row& row : rows) {
     (row.sample.path == Path::kProxy ? proxy : direct).Add(row);
   }
@@ -288,7 +288,7 @@ void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
   for (const Row& row : rows) {
     const Sample& sample = row.sample;
     if (sample.transport != Transport::kTcp || sample.kind == Kind::kPending ||
-        sample.kind == Kind::kRetired) {
+        sample.kind == Kind::kEvicted) {
       continue;
     }
     const Labels labels = {{"kind", KindName(sample.kind)},
@@ -318,27 +318,30 @@ void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
   }
 }
 
-// The fields lost_UNIT_REASON of Health. Packets, names, processes and sockets have
-// separate families, because a sum over different units would mean nothing.
-void AddLosses(const Health& health, const FamilySet& chosen,
-               std::vector<Family>* families) {
-  Builder packets(FamilyId::kLostPackets, chosen);
-  packets.Add({{"reason", "series_full"}}, health.lost_packets_series_full);
-  packets.Add({{"reason", "series_capped"}}, health.lost_packets_series_capped);
+// The fields misattributed_UNIT_REASON of Health. Packets, names, processes and sockets
+// have separate families, because a sum over different units would mean nothing.
+void AddMisattributed(const Health& health, const FamilySet& chosen,
+                      std::vector<Family>* families) {
+  Builder packets(FamilyId::kMisattributedPackets, chosen);
+  packets.Add({{"reason", "series_full"}},
+              health.misattributed_packets_series_full);
+  packets.Add({{"reason", "series_over_quota"}},
+              health.misattributed_packets_series_over_quota);
   packets.Add({{"reason", "storage_failed"}},
-              health.lost_packets_storage_failed);
-  packets.Add({{"reason", "header_errors"}}, health.lost_packets_header_errors);
+              health.misattributed_packets_storage_failed);
+  packets.Add({{"reason", "header_errors"}},
+              health.misattributed_packets_header_errors);
   packets.MoveTo(families);
-  Builder names(FamilyId::kLostNames, chosen);
-  names.Add({{"reason", "full"}}, health.lost_names_full);
-  names.Add({{"reason", "capped"}}, health.lost_names_capped);
+  Builder names(FamilyId::kMisattributedNames, chosen);
+  names.Add({{"reason", "full"}}, health.misattributed_names_full);
+  names.Add({{"reason", "over_quota"}}, health.misattributed_names_over_quota);
   names.MoveTo(families);
-  Builder processes(FamilyId::kLostProcesses, chosen);
-  processes.Add({{"reason", "full"}}, health.lost_processes_full);
+  Builder processes(FamilyId::kMisattributedProcesses, chosen);
+  processes.Add({{"reason", "full"}}, health.misattributed_processes_full);
   processes.MoveTo(families);
-  Builder sockets(FamilyId::kLostSockets, chosen);
+  Builder sockets(FamilyId::kMisattributedSockets, chosen);
   sockets.Add({{"reason", "storage_failed"}},
-              health.lost_sockets_storage_failed);
+              health.misattributed_sockets_storage_failed);
   sockets.MoveTo(families);
 }
 
@@ -351,7 +354,7 @@ void AddHealth(const Health& health, const FamilySet& chosen,
       FamilyId::kSeriesLimit,
       std::max<uint32_t>(health.max_series, NM_SLOT_FIRST) - NM_SLOT_FIRST,
       chosen, families);
-  AddLosses(health, chosen, families);
+  AddMisattributed(health, chosen, families);
 }
 
 // Removes counters of value 0, and then empty families.

@@ -105,16 +105,17 @@ TEST(Families, AnUplinkIsALabelWhereAnySeriesHasOne) {
 TEST(Families, OfHostAreExactlyTheseInThisOrder) {
   EXPECT_THAT(
       Names(FamiliesOfHost(MixedSamples(), Health())),
-      ElementsAre("netmeter_up", "netmeter_build_info",
-                  "netmeter_start_time_seconds", "magma_bytes_sent_total",
-                  "magma_bytes_received_total", "linux_bytes_sent_total",
-                  "linux_bytes_received_total", "netmeter_wire_bytes_total",
-                  "netmeter_wire_packets_total", "netmeter_proxy_bytes_total",
-                  "netmeter_proxy_packets_total",
-                  "netmeter_tcp_retransmit_bytes_total", "netmeter_series",
-                  "netmeter_series_limit", "netmeter_lost_packets_total",
-                  "netmeter_lost_names_total", "netmeter_lost_processes_total",
-                  "netmeter_lost_sockets_total"));
+      ElementsAre(
+          "netmeter_up", "netmeter_build_info", "netmeter_start_time_seconds",
+          "magma_bytes_sent_total", "magma_bytes_received_total",
+          "linux_bytes_sent_total", "linux_bytes_received_total",
+          "netmeter_wire_bytes_total", "netmeter_wire_packets_total",
+          "netmeter_proxy_bytes_total", "netmeter_proxy_packets_total",
+          "netmeter_tcp_retransmit_bytes_total", "netmeter_series",
+          "netmeter_series_limit", "netmeter_misattributed_packets_total",
+          "netmeter_misattributed_names_total",
+          "netmeter_misattributed_processes_total",
+          "netmeter_misattributed_sockets_total"));
 }
 
 TEST(Families, OfServiceAreExactlyTheseInThisOrder) {
@@ -164,18 +165,18 @@ TEST(Families, WireIsWhatLinksCarriedAndNothingElse) {
   samples.push_back(
       MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kProxy));
   // On its first appearance it would look like new traffic.
-  samples.push_back(MakeSample(Kind::kRetired, "service", "", Transport::kTcp,
+  samples.push_back(MakeSample(Kind::kEvicted, "service", "", Transport::kTcp,
                                Path::kDirect));
   samples.push_back(
-      MakeSample(Kind::kRetired, "binary", "", Transport::kTcp, Path::kProxy));
-  uint64_t bytes[2] = {}, packets[2] = {}, pending[2] = {}, retired[2] = {};
+      MakeSample(Kind::kEvicted, "binary", "", Transport::kTcp, Path::kProxy));
+  uint64_t bytes[2] = {}, packets[2] = {}, pending[2] = {}, evicted[2] = {};
   for (const Sample& sample : samples) {
     const int path = static_cast<int>(sample.path);
     const uint64_t sum = sample.tx_bytes + sample.rx_bytes;
     if (sample.kind == Kind::kPending) {
       pending[path] += sum;
-    } else if (sample.kind == Kind::kRetired) {
-      retired[path] += sum;
+    } else if (sample.kind == Kind::kEvicted) {
+      evicted[path] += sum;
     } else {
       bytes[path] += sum;
       packets[path] += sample.tx_packets + sample.rx_packets;
@@ -188,14 +189,14 @@ TEST(Families, WireIsWhatLinksCarriedAndNothingElse) {
   EXPECT_EQ(Sum(families, "netmeter_proxy_bytes_total"), bytes[1]);
   EXPECT_EQ(Sum(families, "netmeter_proxy_packets_total"), packets[1]);
   EXPECT_EQ(Sum(families, "netmeter_proxy_pending_bytes"), pending[1]);
-  EXPECT_EQ(Sum(families, "netmeter_retired_bytes_total"), retired[0]);
-  EXPECT_EQ(Sum(families, "netmeter_proxy_retired_bytes_total"), retired[1]);
+  EXPECT_EQ(Sum(families, "netmeter_evicted_bytes_total"), evicted[0]);
+  EXPECT_EQ(Sum(families, "netmeter_proxy_evicted_bytes_total"), evicted[1]);
   for (const uint64_t sum :
-       {bytes[0], bytes[1], pending[0], pending[1], retired[0], retired[1]}) {
+       {bytes[0], bytes[1], pending[0], pending[1], evicted[0], evicted[1]}) {
     EXPECT_GT(sum, 0u);
   }
   EXPECT_THAT(ToText(families, TextFormat::kPrometheus),
-              HasSubstr("netmeter_proxy_retired_bytes_total{kind=\"binary\","
+              HasSubstr("netmeter_proxy_evicted_bytes_total{kind=\"binary\","
                         "direction=\"tx\"} "));
 }
 
@@ -298,27 +299,27 @@ TEST(Families, HealthIsWhatTheMeterSays) {
   health.kernel = "6.1.0-\xff";
   health.series = 3;
   health.max_series = 4096;
-  health.lost_packets_series_full = 11;
-  health.lost_packets_series_capped = 17;
-  health.lost_packets_storage_failed = 14;
-  health.lost_packets_header_errors = 15;
-  health.lost_names_full = 12;
-  health.lost_names_capped = 16;
-  health.lost_processes_full = 13;
-  health.lost_sockets_storage_failed = 18;
+  health.misattributed_packets_series_full = 11;
+  health.misattributed_packets_series_over_quota = 17;
+  health.misattributed_packets_storage_failed = 14;
+  health.misattributed_packets_header_errors = 15;
+  health.misattributed_names_full = 12;
+  health.misattributed_names_over_quota = 16;
+  health.misattributed_processes_full = 13;
+  health.misattributed_sockets_storage_failed = 18;
   const std::string text = Text(FamiliesOfHost({}, health));
   for (const char* line :
        {"netmeter_up 1", "netmeter_series 3", "netmeter_series_limit 4075",
         "netmeter_build_info{version=\"1.2.3\",abi=\"1.1\","
         "kernel=\"6.1.0-\\\\xff\"} 1",
-        "netmeter_lost_packets_total{reason=\"series_full\"} 11",
-        "netmeter_lost_packets_total{reason=\"series_capped\"} 17",
-        "netmeter_lost_packets_total{reason=\"storage_failed\"} 14",
-        "netmeter_lost_packets_total{reason=\"header_errors\"} 15",
-        "netmeter_lost_names_total{reason=\"full\"} 12",
-        "netmeter_lost_names_total{reason=\"capped\"} 16",
-        "netmeter_lost_processes_total{reason=\"full\"} 13",
-        "netmeter_lost_sockets_total{reason=\"storage_failed\"} 18"}) {
+        "netmeter_misattributed_packets_total{reason=\"series_full\"} 11",
+        "netmeter_misattributed_packets_total{reason=\"series_over_quota\"} 17",
+        "netmeter_misattributed_packets_total{reason=\"storage_failed\"} 14",
+        "netmeter_misattributed_packets_total{reason=\"header_errors\"} 15",
+        "netmeter_misattributed_names_total{reason=\"full\"} 12",
+        "netmeter_misattributed_names_total{reason=\"over_quota\"} 16",
+        "netmeter_misattributed_processes_total{reason=\"full\"} 13",
+        "netmeter_misattributed_sockets_total{reason=\"storage_failed\"} 18"}) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }
 }
@@ -363,7 +364,8 @@ TEST(Families, ZerosAreLeftOutWhereThatIsWanted) {
   }
   // A gauge of 0 may have had another value before.
   EXPECT_THAT(Names(some), Contains("netmeter_series"));
-  EXPECT_THAT(Names(some), Not(Contains("netmeter_lost_packets_total")));
+  EXPECT_THAT(Names(some),
+              Not(Contains("netmeter_misattributed_packets_total")));
 }
 
 TEST(Families, CountersHaveNoTotalWhereThatIsWanted) {

@@ -63,7 +63,7 @@ constexpr FamilyInfo kTable[] = {
      "payload, TCP retransmissions included, layer-2 header not. With the "
      "host's "
      "series all published, the sum, plus those of netmeter_pending_bytes and "
-     "netmeter_retired_bytes_total, is what the interfaces counted less link "
+     "netmeter_evicted_bytes_total, is what the interfaces counted less link "
      "headers.",
      FamilyType::kCounter},
     {FamilyId::kWirePackets, "netmeter_wire_packets_total",
@@ -73,7 +73,7 @@ constexpr FamilyInfo kTable[] = {
      "Network-layer bytes of connections that have not named their destination "
      "yet; they move to netmeter_wire_bytes_total when they have.",
      FamilyType::kGauge},
-    {FamilyId::kRetiredBytes, "netmeter_retired_bytes_total",
+    {FamilyId::kEvictedBytes, "netmeter_evicted_bytes_total",
      "Network-layer bytes of series that were idle and are no longer "
      "published: they were in netmeter_wire_bytes_total.",
      FamilyType::kCounter},
@@ -91,12 +91,12 @@ constexpr FamilyInfo kTable[] = {
      "their destination yet; they move to netmeter_proxy_bytes_total when they "
      "have.",
      FamilyType::kGauge},
-    {FamilyId::kProxyRetiredBytes, "netmeter_proxy_retired_bytes_total",
+    {FamilyId::kProxyEvictedBytes, "netmeter_proxy_evicted_bytes_total",
      "Network-layer bytes over loopback of series that were idle and are no "
      "longer published: they were in netmeter_proxy_bytes_total.",
      FamilyType::kCounter},
     {FamilyId::kRetransmitBytes, "netmeter_tcp_retransmit_bytes_total",
-     "TCP payload bytes that were sent again.", FamilyType::kCounter},
+     "TCP payload bytes that were retransmitted.", FamilyType::kCounter},
     {FamilyId::kConnectionsOpened, "netmeter_tcp_connections_opened_total",
      "TCP connections that were opened by this host, the handshake done.",
      FamilyType::kCounter},
@@ -121,7 +121,7 @@ constexpr FamilyInfo kTable[] = {
      FamilyType::kCounter},
     {FamilyId::kRetransmittedSegments,
      "netmeter_tcp_retransmitted_segments_total",
-     "TCP segments that were sent again for any reason, SYNs included.",
+     "TCP segments that were retransmitted for any reason, SYNs included.",
      FamilyType::kCounter},
     {FamilyId::kRtt, "netmeter_tcp_rtt_seconds",
      "Smoothed round-trip times of TCP connections, not over loopback: a "
@@ -135,20 +135,21 @@ constexpr FamilyInfo kTable[] = {
      "Series that the meter has room for, without the reserved ones, as "
      "netmeter-loader status shows.",
      FamilyType::kGauge},
-    {FamilyId::kLostPackets, "netmeter_lost_packets_total",
+    {FamilyId::kMisattributedPackets, "netmeter_misattributed_packets_total",
      "Packets that are counted, but not under their own name: no room for "
      "another series, no memory in the kernel, or a header that is cut short. "
      "The totals have them.",
      FamilyType::kCounter},
-    {FamilyId::kLostNames, "netmeter_lost_names_total",
+    {FamilyId::kMisattributedNames, "netmeter_misattributed_names_total",
      "Names that found no room: their traffic is counted as overflow, or the "
      "registration or tag was refused.",
      FamilyType::kCounter},
-    {FamilyId::kLostProcesses, "netmeter_lost_processes_total",
+    {FamilyId::kMisattributedProcesses,
+     "netmeter_misattributed_processes_total",
      "Processes that found no room: named when they open a socket, not when "
      "they start.",
      FamilyType::kCounter},
-    {FamilyId::kLostSockets, "netmeter_lost_sockets_total",
+    {FamilyId::kMisattributedSockets, "netmeter_misattributed_sockets_total",
      "Sockets for which the kernel had no memory: their traffic is counted, "
      "but as unattributed.",
      FamilyType::kCounter},

@@ -67,8 +67,8 @@ TEST(FamilySet, BytesAreAllThatCountBytes) {
       ElementsAre(
           "netmeter_up", "netmeter_omitted_services",
           "netmeter_wire_bytes_total", "netmeter_pending_bytes",
-          "netmeter_retired_bytes_total", "netmeter_proxy_bytes_total",
-          "netmeter_proxy_pending_bytes", "netmeter_proxy_retired_bytes_total",
+          "netmeter_evicted_bytes_total", "netmeter_proxy_bytes_total",
+          "netmeter_proxy_pending_bytes", "netmeter_proxy_evicted_bytes_total",
           "netmeter_tcp_retransmit_bytes_total", "netmeter_budget_limit_bytes",
           "netmeter_budget_used_bytes", "netmeter_uplink_bytes_total",
           "netmeter_forwarded_bytes_total"));

@@ -17,11 +17,11 @@
 // as delivered under new ones, service by service (Carry()), so a load alone makes no
 // delta.
 //
-// A counter is the sum of several series, of which one may be retired while the others go
+// A counter is the sum of several series, of which one may be evicted while the others go
 // on. The counter then decreases by the total of that series, and a counter of kind
-// retired increases. The delivered amount moves likewise (Retire()), so a retirement
-// makes no delta either. A load may do both at once. Then Retire() comes first, with the
-// series that RetiredBetween() finds, and Carry() handles the others.
+// evicted increases. The delivered amount moves likewise (Evict()), so an eviction
+// makes no delta either. A load may do both at once. Then Evict() comes first, with the
+// series that EvictedBetween() finds, and Carry() handles the others.
 #include "netmeter/magma.h"
 
 #include <algorithm>
@@ -133,7 +133,7 @@ bool IsSent(const Metric& metric) {
                      });
 }
 
-// The delivered part of the bytes of a series that is retired now: its wire bytes.
+// The delivered part of the bytes of a series that is evicted now: its wire bytes.
 Sample DeliveredOf(const Sample& sample, const DeliveredMap& delivered,
                    const PublishOptions& options) {
   PublishOptions wire = options;
@@ -141,7 +141,7 @@ Sample DeliveredOf(const Sample& sample, const DeliveredMap& delivered,
       *FamilySet::Parse("netmeter_wire_bytes_total,netmeter_proxy_bytes_total");
   Sample result = sample;
   result.name = KindName(sample.kind);
-  result.kind = Kind::kRetired;
+  result.kind = Kind::kEvicted;
   result.destination.clear();
   result.tx_bytes = result.rx_bytes = 0;
   ForEachCounter(internal::FamiliesOf({sample}, Health(), wire),
@@ -154,13 +154,13 @@ Sample DeliveredOf(const Sample& sample, const DeliveredMap& delivered,
   return result;
 }
 
-// The delivered amount of series that are retired now counts as delivered for the
-// counters of kind retired, which contain them now.
-DeliveredMap Retire(DeliveredMap delivered, const std::vector<Sample>& retired,
-                    const std::vector<Family>& families,
-                    const PublishOptions& options) {
+// The delivered amount of series that are evicted now counts as delivered for the
+// counters of kind evicted, which contain them now.
+DeliveredMap Evict(DeliveredMap delivered, const std::vector<Sample>& evicted,
+                   const std::vector<Family>& families,
+                   const PublishOptions& options) {
   std::vector<Sample> given;
-  for (const Sample& sample : retired) {
+  for (const Sample& sample : evicted) {
     given.push_back(DeliveredOf(sample, delivered, options));
     ForEachCounter(internal::FamiliesOf({sample}, Health(), options),
                    [&](const std::string& key, const Metric& metric) {
@@ -254,16 +254,16 @@ void DeltaVisitor::Impl::Follow(const Health& health,
     // Without a load nothing was renamed.
     const bool loaded = health.load_time_ns != load_time_ns_;
     const std::set<SeriesName> gone =
-        loaded ? internal::RetiredBetween(totals_, totals)
+        loaded ? internal::EvictedBetween(totals_, totals)
                : internal::WentBackBetween(totals_, totals);
     if (!gone.empty()) {
-      std::vector<Sample> retired;
+      std::vector<Sample> evicted;
       for (const Sample& sample : previous_) {
         if (gone.count(internal::NameOf(sample)) != 0) {
-          retired.push_back(sample);
+          evicted.push_back(sample);
         }
       }
-      delivered = Retire(std::move(delivered), retired, families, options_);
+      delivered = Evict(std::move(delivered), evicted, families, options_);
     }
     if (loaded) delivered = Carry(delivered, families);
   }
@@ -287,7 +287,7 @@ absl::Status DeltaVisitor::Impl::Prepare(std::vector<Family>* families) {
       },
       &health);
   if (!read.ok()) return read;
-  // A service that registers is omitted from then on, but not retired.
+  // A service that registers is omitted from then on, but not evicted.
   internal::Totals totals = internal::TotalsOf(samples_);
   const size_t omitted_services = options_.scope == Scope::kUnregistered
                                       ? internal::OmitRegistered(&samples_)
@@ -335,7 +335,7 @@ absl::Status DeltaVisitor::Impl::VisitAll(const Callback& callback) {
       status = internal::WithoutThrowing([&] {
         entry = &delivered_[KeyOf(family, metric)];
         entry->visit = visit_;
-        // A retired series starts again at 0 if it comes back.
+        // An evicted series starts again at 0 if it comes back.
         if (metric.value < entry->value) entry->value = 0;
         if (entry->announced && metric.value == entry->value) {
           return absl::OkStatus();
@@ -355,7 +355,7 @@ absl::Status DeltaVisitor::Impl::VisitAll(const Callback& callback) {
       entry->announced = true;
     }
   }
-  // A counter that is gone, as of a retired series, starts again at 0 if it comes back.
+  // A counter that is gone, as of an evicted series, starts again at 0 if it comes back.
   for (auto i = delivered_.begin(); i != delivered_.end();) {
     i = i->second.visit == visit_ ? std::next(i) : delivered_.erase(i);
   }

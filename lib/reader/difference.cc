@@ -7,25 +7,25 @@
 //   negative and stays so. The sum of a service's differences, pending or not, is exactly
 //   what the service counted.
 //
-// - An idle series is retired. Its total moves to the series `retired` of its kind, and
+// - An idle series is evicted. Its total moves to the series `evicted` of its kind, and
 //   if its name comes back, it starts at 0. Its bytes were recorded under its own name
-//   when they were counted, so they must not be recorded as `retired` a second time: the
-//   total that disappeared is subtracted from the growth of `retired`. The remaining
-//   growth was counted after the previous read and retired before this one. Its series is
-//   unknown, so it stays with `retired`. There is no such growth if reads are more
-//   frequent than the time after which an idle series is retired.
+//   when they were counted, so they must not be recorded as `evicted` a second time: the
+//   total that disappeared is subtracted from the growth of `evicted`. The remaining
+//   growth was counted after the previous read and evicted before this one. Its series is
+//   unknown, so it stays with `evicted`. There is no such growth if reads are more
+//   frequent than the time after which an idle series is evicted.
 //
 // - A load with other suffixes of destinations renames series, because names are cut when
-//   they are read. Nothing was retired then. The old name has a negative difference, and
+//   they are read. Nothing was evicted then. The old name has a negative difference, and
 //   the new name has the same positive one.
 //
-// A decrease counts as a retirement in two cases: `retired` has grown by as much, or the
+// A decrease counts as an eviction in two cases: `evicted` has grown by as much, or the
 // service has less over all destinations. A new name takes nothing from that sum.
 //
 // All these cases only move bytes between series. So the sum is exact by construction,
-// and only a name can be wrong. One case cannot be detected: a series that was retired
+// and only a name can be wrong. One case cannot be detected: a series that was evicted
 // and then came back with more than it had before looks like one that just grew. What it
-// counted before then stands as `retired`, not under its name.
+// counted before then stands as `evicted`, not under its name.
 #include "lib/reader/difference.h"
 
 #include <iterator>
@@ -38,7 +38,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr char kRetiredWord[] = "retired";
+constexpr char kEvictedWord[] = "evicted";
 constexpr char kPendingWord[] = "pending";
 
 int64_t AddWrapping(int64_t a, int64_t b) {
@@ -52,9 +52,9 @@ const Counters& Find(const Totals& totals, const SeriesName& name) {
   return found == totals.end() ? zero : found->second;
 }
 
-// The series `retired` that takes the totals of idle series of this kind.
-SeriesName RetiredOf(const SeriesName& name) {
-  return {kRetiredWord, name.kind, "", name.transport, name.path, name.uplink};
+// The series `evicted` that takes the totals of idle series of this kind.
+SeriesName EvictedOf(const SeriesName& name) {
+  return {kEvictedWord, name.kind, "", name.transport, name.path, name.uplink};
 }
 
 SeriesName WithoutDestination(SeriesName name) {
@@ -151,30 +151,30 @@ std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now) {
   std::set<SeriesName> names;
   for (const auto& series : before) {
     const SeriesName& name = series.first;
-    if (name.kind == kPendingWord || name.kind == kRetiredWord) continue;
-    if (!IsSeriesKind(name.kind)) continue;  // is never retired
+    if (name.kind == kPendingWord || name.kind == kEvictedWord) continue;
+    if (!IsSeriesKind(name.kind)) continue;  // is never evicted
     if (Find(now, name).AnyBelow(series.second)) names.insert(name);
   }
   return names;
 }
 
-std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now) {
+std::set<SeriesName> EvictedBetween(const Totals& before, const Totals& now) {
   std::set<SeriesName> names = WentBackBetween(before, now);
   if (names.empty()) return names;
-  // Groups the totals that disappeared by the series `retired` that may have them.
+  // Groups the totals that disappeared by the series `evicted` that may have them.
   Totals gone;
   for (const SeriesName& name : names) {
-    gone[RetiredOf(name)] += before.at(name);
+    gone[EvictedOf(name)] += before.at(name);
   }
   const Totals services_before = WithoutDestinations(before);
   const Totals services_now = WithoutDestinations(now);
   for (auto i = names.begin(); i != names.end();) {
-    const SeriesName retired = RetiredOf(*i);
-    Counters grown = Find(now, retired);
-    grown -= Find(before, retired);
+    const SeriesName evicted = EvictedOf(*i);
+    Counters grown = Find(now, evicted);
+    grown -= Find(before, evicted);
     const SeriesName service = WithoutDestination(*i);
     const bool renamed =
-        grown.AnyBelow(gone.at(retired)) &&
+        grown.AnyBelow(gone.at(evicted)) &&
         !Find(services_now, service).AnyBelow(Find(services_before, service));
     i = renamed ? names.erase(i) : std::next(i);
   }
@@ -185,8 +185,8 @@ Totals Difference(const Totals& before, const Totals& now) {
   Totals difference;
   for (const auto& series : now) difference[series.first] = series.second;
   for (const auto& series : before) difference[series.first] -= series.second;
-  for (const SeriesName& name : RetiredBetween(before, now)) {
-    difference[RetiredOf(name)] -= before.at(name);
+  for (const SeriesName& name : EvictedBetween(before, now)) {
+    difference[EvictedOf(name)] -= before.at(name);
     difference[name] = Find(now, name);
   }
   for (auto i = difference.begin(); i != difference.end();) {

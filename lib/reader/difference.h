@@ -85,9 +85,9 @@ Totals TotalsOf(const std::vector<Sample>& samples);
 // is no series of the meter, and kind pending, which decreases in normal operation.
 std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now);
 
-// Those series of WentBackBetween() that were retired in between, and not renamed by a
+// Those series of WentBackBetween() that were evicted in between, and not renamed by a
 // load. The top of difference.cc explains the distinction.
-std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now);
+std::set<SeriesName> EvictedBetween(const Totals& before, const Totals& now);
 
 // Kinds that are no series of the meter, so that none can be confused with a service:
 // forwarded traffic; what an interface counted, with a path of its own; and the traffic

@@ -51,43 +51,43 @@ TEST(Difference, OfPendingIsBelowZeroWhenItsConnectionIsNamed) {
   EXPECT_EQ(Difference(before, now), expected);
 }
 
-TEST(Difference, OfASeriesThatWasRetiredIsNotCountedTwice) {
+TEST(Difference, OfASeriesThatWasEvictedIsNotCountedTwice) {
   const Totals before = {{Name("service", "a"), Bytes(100)},
-                         {Name("retired", "service"), Bytes(1000)}};
-  const Totals now = {{Name("retired", "service"), Bytes(1100)}};
+                         {Name("evicted", "service"), Bytes(1000)}};
+  const Totals now = {{Name("evicted", "service"), Bytes(1100)}};
   EXPECT_EQ(Difference(before, now), Totals());
 }
 
 TEST(Difference, OfASeriesThatCameBackIsWhatItHasSince) {
   const Totals before = {{Name("service", "a"), Bytes(100)}};
-  // The series counted 20 more, was retired, and then counted 30.
+  // The series counted 20 more, was evicted, and then counted 30.
   const Totals now = {{Name("service", "a"), Bytes(30)},
-                      {Name("retired", "service"), Bytes(120)}};
+                      {Name("evicted", "service"), Bytes(120)}};
   const Totals expected = {{Name("service", "a"), Bytes(30)},
-                           {Name("retired", "service"), Bytes(20)}};
+                           {Name("evicted", "service"), Bytes(20)}};
   EXPECT_EQ(Difference(before, now), expected);
 }
 
 TEST(Difference, OfASeriesThatWasRenamedMovesToItsNewName) {
   const Totals before = {{Name("service", "a", "cloud.example.com"), Bytes(50)},
-                         {Name("retired", "service"), Bytes(20)}};
+                         {Name("evicted", "service"), Bytes(20)}};
   const Totals now = {{Name("service", "a", "cloud"), Bytes(60)},
-                      {Name("retired", "service"), Bytes(30)}};
+                      {Name("evicted", "service"), Bytes(30)}};
   const Totals expected = {
       {Name("service", "a", "cloud.example.com"), Bytes(-50)},
       {Name("service", "a", "cloud"), Bytes(60)},
-      {Name("retired", "service"), Bytes(10)}};
+      {Name("evicted", "service"), Bytes(10)}};
   EXPECT_EQ(Difference(before, now), expected);
 }
 
-// One load did both. The bug: it did not report a retirement.
-TEST(Difference, OfARenameAndARetirementTellsThemApart) {
+// One load did both. The bug: it did not report an eviction.
+TEST(Difference, OfARenameAndAnEvictionTellsThemApart) {
   const Totals before = {{Name("service", "a", "cloud.example.com"), Bytes(50)},
                          {Name("service", "b"), Bytes(70)},
-                         {Name("retired", "service"), Bytes(20)}};
+                         {Name("evicted", "service"), Bytes(20)}};
   const Totals now = {{Name("service", "a", "cloud"), Bytes(60)},
-                      {Name("retired", "service"), Bytes(90)}};
-  EXPECT_EQ(RetiredBetween(before, now),
+                      {Name("evicted", "service"), Bytes(90)}};
+  EXPECT_EQ(EvictedBetween(before, now),
             std::set<SeriesName>{Name("service", "b")});
   const Totals expected = {
       {Name("service", "a", "cloud.example.com"), Bytes(-50)},
@@ -120,7 +120,7 @@ TEST(Difference, AddsUpToTheTotalWhateverHappens) {
           meter.erase(pending);
           break;
         case 4:
-          meter[Name("retired", "service")] += meter[service];
+          meter[Name("evicted", "service")] += meter[service];
           meter.erase(service);
           break;
       }

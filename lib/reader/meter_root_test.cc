@@ -274,7 +274,7 @@ TEST_F(MeterRootTest, UnloadedMeterIsAClearErrorForGood) {
   EXPECT_TRUE(absl::IsNotFound(Meter::Open(Options()).status()));
 }
 
-TEST_F(MeterRootTest, RetiredPinsAreNoMeter) {
+TEST_F(MeterRootTest, EvictedPinsAreNoMeter) {
   const auto fake = MakeMeter();
   fake->info()->closed = 1;
   ASSERT_EQ(fake->Pin(pin_dir_), "");

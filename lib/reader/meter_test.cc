@@ -83,7 +83,7 @@ TEST(Words, AreThoseOfTheMetrics) {
   EXPECT_STREQ(KindName(Kind::kUnattributed), "unattributed");
   EXPECT_STREQ(KindName(Kind::kOverflow), "overflow");
   EXPECT_STREQ(KindName(Kind::kPending), "pending");
-  EXPECT_STREQ(KindName(Kind::kRetired), "retired");
+  EXPECT_STREQ(KindName(Kind::kEvicted), "evicted");
   EXPECT_STREQ(TransportName(Transport::kOther), "other");
   EXPECT_STREQ(TransportName(Transport::kTcp), "tcp");
   EXPECT_STREQ(TransportName(Transport::kUdp), "udp");

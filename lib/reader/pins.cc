@@ -56,7 +56,7 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
     {"link_egress", 0, LinkStage::kPacket},
 }};
 
-// The last map belongs to a sweep (lib/loader/retire.h).
+// The last map belongs to a sweep (lib/loader/evict.h).
 constexpr std::array<UnpinnedMap, 5> kUnpinned = {{
     {"nm_duplicates", Entries::kAsDeclared},
     {"nm_listeners", Entries::kAsDeclared},

@@ -16,7 +16,7 @@
 //   tx_packets and not yet in tx_bytes. This does not matter to a reader of totals,
 //   because the next read has both.
 // - The head of a cell is written once, before the counters. Only its flags change,
-//   unless the series is retired (see below). The length of a name is written after its
+//   unless the series is evicted (see below). The length of a name is written after its
 //   bytes. So a valid key is right, and the next read looks again at an invalid one.
 //
 // Series of kind pending are the exception. Their bytes move to the series of the
@@ -30,7 +30,7 @@
 // are checked again only if a head was written since (stats->heads). Several slots may
 // have one key, because different names on the wire may decode to one: they are summed.
 //
-// An idle series is retired: its totals move to another series, and its slot and its
+// An idle series is evicted: its totals move to another series, and its slot and its
 // names become free for reuse. The kernel part makes a number odd before the move, and
 // even after it (nm_stats.moves). A read starts again if the number is odd, or differs
 // between its beginning and its end. After each change of the number the reader forgets
@@ -78,7 +78,7 @@ static_assert(static_cast<int>(Kind::kService) == NM_KIND_SERVICE &&
                   static_cast<int>(Kind::kPending) == NM_KIND_PENDING &&
                   static_cast<int>(Kind::kUnit) == NM_KIND_UNIT &&
                   static_cast<int>(Kind::kContainer) == NM_KIND_CONTAINER &&
-                  static_cast<int>(Kind::kRetired) == NM_KIND_RETIRED &&
+                  static_cast<int>(Kind::kEvicted) == NM_KIND_EVICTED &&
                   static_cast<int>(Kind::kUser) == NM_KIND_USER,
               "Kind is nm_kind");
 static_assert(static_cast<int>(Transport::kOther) == NM_TRANSPORT_OTHER &&
@@ -137,7 +137,7 @@ uint32_t ExtentOf(uint32_t first, uint32_t index) {
   return extent;
 }
 
-// "" for a kind without retired series.
+// "" for a kind without evicted series.
 const char* WordOfKind(nm_u16 kind) {
   switch (kind) {
     case NM_KIND_SERVICE:
@@ -340,7 +340,7 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
   if (head.service == NM_NAME_EMPTY || head.kind < NM_KIND_SERVICE ||
       (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING &&
        head.kind != NM_KIND_UNIT && head.kind != NM_KIND_CONTAINER &&
-       head.kind != NM_KIND_RETIRED && head.kind != NM_KIND_USER) ||
+       head.kind != NM_KIND_EVICTED && head.kind != NM_KIND_USER) ||
       head.transport >= NM_TRANSPORT_COUNT ||
       NM_PATH_OF(head.path) >= NM_PATH_COUNT ||
       !DecodeUplink(NM_UPLINK_OF(head.path), &identity->uplink)) {
@@ -349,7 +349,7 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
   identity->kind = static_cast<Kind>(head.kind);
   identity->transport = static_cast<Transport>(head.transport);
   identity->path = static_cast<Path>(NM_PATH_OF(head.path));
-  if (identity->kind == Kind::kRetired) {
+  if (identity->kind == Kind::kEvicted) {
     identity->name = WordOfKind(head.destination);
     return !identity->name.empty();
   }
@@ -741,16 +741,19 @@ Health SeriesReader::ReadHealthOnce() const {
   health.max_series = view_.max_series;
   health.names = Saturated(Load(&stats.names_used));
   health.max_names = view_.max_names;
-  health.retired_series = Load(&stats.series_retired);
-  health.retired_names = Load(&stats.names_retired);
-  health.lost_packets_series_full = Load(&stats.series_full);
-  health.lost_packets_series_capped = Load(&stats.series_capped);
-  health.lost_packets_storage_failed = Load(&stats.storage_failed_packets);
-  health.lost_packets_header_errors = Load(&stats.header_errors);
-  health.lost_names_full = Load(&stats.names_full);
-  health.lost_names_capped = Load(&stats.names_capped);
-  health.lost_processes_full = Load(&stats.processes_full);
-  health.lost_sockets_storage_failed = Load(&stats.storage_failed_sockets);
+  health.evicted_series = Load(&stats.series_evicted);
+  health.evicted_names = Load(&stats.names_evicted);
+  health.misattributed_packets_series_full = Load(&stats.series_full);
+  health.misattributed_packets_series_over_quota =
+      Load(&stats.series_over_quota);
+  health.misattributed_packets_storage_failed =
+      Load(&stats.storage_failed_packets);
+  health.misattributed_packets_header_errors = Load(&stats.header_errors);
+  health.misattributed_names_full = Load(&stats.names_full);
+  health.misattributed_names_over_quota = Load(&stats.names_over_quota);
+  health.misattributed_processes_full = Load(&stats.processes_full);
+  health.misattributed_sockets_storage_failed =
+      Load(&stats.storage_failed_sockets);
   return health;
 }
 

@@ -192,10 +192,10 @@ TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
   // Its total moves to another series, its slot becomes free, and then "new" gets the
   // slot.
   buffers.stats().moves = 2;
-  buffers.stats().series_retired = 1;
-  buffers.stats().names_retired = 3;
+  buffers.stats().series_evicted = 1;
+  buffers.stats().names_evicted = 3;
   buffers.SetHead(22, 0, NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE,
-                  NM_KIND_RETIRED);
+                  NM_KIND_EVICTED);
   buffers.Add(22, 0, offsetof(nm_cell, tx_bytes), 5);
   buffers.SetHead(21, 0, 4, 0);
   *buffers.Word(21, 0, offsetof(nm_cell, tx_bytes)) = 1;
@@ -205,12 +205,12 @@ TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
   ASSERT_THAT(samples, SizeIs(2));
   EXPECT_EQ(samples[0].name, "new");
   EXPECT_EQ(samples[0].tx_bytes, 1u);
-  EXPECT_EQ(samples[1].kind, Kind::kRetired);
+  EXPECT_EQ(samples[1].kind, Kind::kEvicted);
   EXPECT_EQ(samples[1].name, "service");
   EXPECT_EQ(samples[1].destination, "");
   EXPECT_EQ(samples[1].tx_bytes, 5u);
-  EXPECT_EQ(reader.ReadHealth().retired_series, 1u);
-  EXPECT_EQ(reader.ReadHealth().retired_names, 3u);
+  EXPECT_EQ(reader.ReadHealth().evicted_series, 1u);
+  EXPECT_EQ(reader.ReadHealth().evicted_names, 3u);
 }
 
 // The bug: a sweep left thousands of free slots, and each read checked all of them. A
@@ -229,7 +229,7 @@ TEST(SeriesReader, LooksAtFreeSlotsWhenAHeadWasWritten) {
   EXPECT_THAT(reader.ReadAll(), SizeIs(1));
   buffers.stats().heads = 2;
   EXPECT_THAT(reader.ReadService("late"), SizeIs(1));
-  // A slot that a retired series gave back is handed out again.
+  // A slot that an evicted series gave back is handed out again.
   buffers.SetHead(23, 0, 4, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
   buffers.stats().slots_allocated = 4;
   EXPECT_THAT(reader.ReadService("late"), SizeIs(2));
@@ -282,7 +282,7 @@ TEST(SeriesReader, SeesNoMoveHalf) {
   buffers.stats().slots_allocated = 2;
   buffers.SetHead(21, 1, 3, 0);
   buffers.SetHead(22, 1, NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE,
-                  NM_KIND_RETIRED);
+                  NM_KIND_EVICTED);
   buffers.Add(21, 0, offsetof(nm_cell, tx_bytes), 1000);
   std::atomic<bool> stop{false};
   std::thread mover([&] {
@@ -525,8 +525,8 @@ TEST(SeriesReader, ReadsHealth) {
   buffers.stats().names_used = nm_u64{1} << 40;
   buffers.stats().series_full = 4;
   buffers.stats().names_full = 5;
-  buffers.stats().names_capped = 17;
-  buffers.stats().series_capped = 18;
+  buffers.stats().names_over_quota = 17;
+  buffers.stats().series_over_quota = 18;
   buffers.stats().processes_full = 6;
   buffers.stats().storage_failed_packets = 5;
   buffers.stats().storage_failed_sockets = 2;
@@ -542,14 +542,14 @@ TEST(SeriesReader, ReadsHealth) {
   EXPECT_EQ(health.max_series, 64u);
   EXPECT_EQ(health.names, 0xffffffffu);
   EXPECT_EQ(health.max_names, 8u);
-  EXPECT_EQ(health.lost_packets_series_full, 4u);
-  EXPECT_EQ(health.lost_names_full, 5u);
-  EXPECT_EQ(health.lost_names_capped, 17u);
-  EXPECT_EQ(health.lost_packets_series_capped, 18u);
-  EXPECT_EQ(health.lost_processes_full, 6u);
-  EXPECT_EQ(health.lost_packets_storage_failed, 5u);
-  EXPECT_EQ(health.lost_sockets_storage_failed, 2u);
-  EXPECT_EQ(health.lost_packets_header_errors, 8u);
+  EXPECT_EQ(health.misattributed_packets_series_full, 4u);
+  EXPECT_EQ(health.misattributed_names_full, 5u);
+  EXPECT_EQ(health.misattributed_names_over_quota, 17u);
+  EXPECT_EQ(health.misattributed_packets_series_over_quota, 18u);
+  EXPECT_EQ(health.misattributed_processes_full, 6u);
+  EXPECT_EQ(health.misattributed_packets_storage_failed, 5u);
+  EXPECT_EQ(health.misattributed_sockets_storage_failed, 2u);
+  EXPECT_EQ(health.misattributed_packets_header_errors, 8u);
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ const char* KindName(Kind kind) {
       return "container";
     case Kind::kUser:
       return "user";
-    case Kind::kRetired:
-      return "retired";
+    case Kind::kEvicted:
+      return "evicted";
   }
   return kind == internal::kForwardedRow ? "forwarded" : "unknown";
 }

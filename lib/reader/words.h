@@ -21,7 +21,7 @@ namespace internal {
 constexpr Kind kAllKinds[] = {
     Kind::kService,      Kind::kBinary,   Kind::kUnit,
     Kind::kContainer,    Kind::kUser,     Kind::kPending,
-    Kind::kUnattributed, Kind::kOverflow, Kind::kRetired};
+    Kind::kUnattributed, Kind::kOverflow, Kind::kEvicted};
 constexpr Transport kAllTransports[] = {Transport::kTcp, Transport::kUdp,
                                         Transport::kSctp, Transport::kIcmp,
                                         Transport::kOther};

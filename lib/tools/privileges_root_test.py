@@ -179,7 +179,7 @@ class PrivilegesTest(unittest.TestCase):
     def test_the_loader_keeps_what_its_unit_names(self):
         # It waits for its lock, with all privileges dropped before.
         name = lock_of(self.meter.pin_dir)
-        for command in ("load", "unload", "retire"):
+        for command in ("load", "unload", "evict"):
             with open(name, "w", encoding="ascii") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 more = ["--max-names", "4100"] if command == "load" else []

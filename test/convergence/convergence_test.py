@@ -293,7 +293,7 @@ class Rig:
 
     def growth(self):
         first = ("load", "--cgroup", self.cgroup, *SMALL, "--defaults")
-        # More than twice what is in use: a load of half-full tables ends with a retire.
+        # More than twice what is in use: a load of half-full tables ends with evict.
         grow = ("load", "--max-series", "400", "--max-names", "300")
 
         def prepare():

@@ -24,10 +24,10 @@ PROFILES = {
 }
 # On the link a scrape comes each two seconds here, to have many of them soon.
 INTERVAL = 2
-# Go's programs have TCP probe a connection that is idle, so often.
+# Go's programs have TCP probe an idle connection at this interval.
 PROBE_SECONDS, PROBES = 15, 3
-# The exporter closes a connection after so long without a request
-# (HttpPeer::Timeouts). The next scrape opens another one: bytes_of_a_connection().
+# The exporter closes a connection after this time without a request (HttpPeer::Timeouts).
+# The next scrape opens another one: bytes_of_a_connection().
 IDLE_SECONDS = 75
 EVERY = {"scrape_interval": "%ds" % INTERVAL, "scrape_timeout": "%ds" % INTERVAL}
 AGENT = os.path.abspath("packaging/prometheus/agent.yml")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TCP that does not look like TCP where it is sent: a route or a policy has
-// wrapped it before the hook. Its bytes are those of the outer packets, with
-// transport `other`; what was received in order is still TCP payload.
+// TCP that does not look like TCP at its sender's hook: a route or a policy has wrapped
+// it before. Its bytes are those of the outer packets, with transport `other`; received
+// payload in order is still TCP payload.
 
 #include <sys/socket.h>
 
@@ -57,7 +57,7 @@ class SegmentRoutingTest : public LiveTest {
 
 // The bug: a GSO packet weighed its inner headers only once, and payload
 // received was 0.
-TEST_F(SegmentRoutingTest, SuperPacketsWeighEverySegment) {
+TEST_F(SegmentRoutingTest, GsoPacketsCountEverySegment) {
   TcpPlan plan;
   plan.server = Lab::Server(Family::kIpv6);
   plan.upload = 1000000;

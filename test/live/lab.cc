@@ -216,13 +216,13 @@ void MeteredCgroup::Load(const std::string& config) {
   }
 }
 
-void MeteredCgroup::Retire() {
+void MeteredCgroup::Evict() {
   std::string output;
   const int status = RunProgram(
-      {loader, "retire", "--idle", "0", "--pin-dir", pin_dir_}, &output);
+      {loader, "evict", "--idle", "0", "--pin-dir", pin_dir_}, &output);
   if (status != 0) {
     errno = 0;
-    Die("netmeter-loader retire ended with " + std::to_string(status) + ": " +
+    Die("netmeter-loader evict ended with " + std::to_string(status) + ": " +
         output);
   }
 }

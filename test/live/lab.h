@@ -115,8 +115,8 @@ class MeteredCgroup {
   void Load(const std::string& config);
   void Load() { Load(config_); }
 
-  // `netmeter-loader retire` of what nobody has at this moment.
-  void Retire();
+  // `netmeter-loader evict` of series and names that no process has now.
+  void Evict();
 
   const Cgroup* cgroup() const { return cgroup_.get(); }
   const std::string& pin_dir() const { return pin_dir_; }

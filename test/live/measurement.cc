@@ -40,7 +40,7 @@ std::string Scenario() {
   return suite + "." + test->name();
 }
 
-// A name may hold any byte: what is not plain ASCII becomes '?'.
+// A name may hold any byte: bytes that are not plain ASCII become '?'.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -130,7 +130,7 @@ void Measurement::Finish(const Classify& classify) {
     count = now;
   }
   owners_ = ReadOwners();
-  for (const auto& owner : before_) owners_[owner.first];  // retired since
+  for (const auto& owner : before_) owners_[owner.first];  // evicted since
   for (auto& owner : owners_) {
     owner.second = Subtract(owner.second, before_[owner.first]);
     seen_ = Sum(seen_, owner.second);
@@ -216,12 +216,11 @@ void Measurement::ExpectOwner(const Owner& owner) const {
   EXPECT_EQ(its.rx_bytes, seen_.rx_bytes) << owner.name;
 }
 
-// Two packets that come to a listener at once, on two CPUs, may both look like
-// the end of the handshake. One of them makes the connection; with the other
-// the kernel looks again, and runs the hook again (req_stolen in tcp_v4_rcv()).
-// Busy guests do that once in some thousand connections. It is explained if
-// what was counted too much is one packet, as large as one that could be it: the
-// first two of a peer's after its SYN.
+// Two packets that come to a listener at once, on two CPUs, may both look like the end of
+// the handshake. One of them makes the connection. For the other, the kernel looks again,
+// and runs the hook again (req_stolen in tcp_v4_rcv()). Busy guests do that in one of
+// some thousand connections. It is explained if the surplus is one packet of the size of
+// one that could be it: the peer's first two after its SYN.
 void Measurement::ExplainSecondPass() {
   const int64_t bytes = seen_.rx_bytes - link_.rx_bytes;
   if (seen_.rx_packets - link_.rx_packets != 1) return;
@@ -321,7 +320,7 @@ Measurement::~Measurement() {
   for (const bool sent : {true, false}) WriteRow(sent, failed);
   if (failed) {
     line << "  FAILED";
-    // Of a long capture how connections end: there is what no hook sees.
+    // For a long capture, only the ends of connections: the hook misses packets there.
     std::set<std::tuple<int, int, int>> ended;
     int most = 500;
     PrintPackets([&](const Packet& packet) {

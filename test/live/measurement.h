@@ -67,9 +67,9 @@ class Measurement {
   // those of Everywhere() and FindLatePackets() are always among them.
   void Finish(const Classify& classify = nullptr);
 
-  // A remainder that the test counted by a means of its own, where the link has
-  // no packet of that kind. After Finish(). As of Remainder, it is negative if
-  // the hook saw what the link did not.
+  // A remainder that the test counted by other means, if the link has no packet of that
+  // kind. After Finish(). Like Remainder, it is negative if the hook saw what the link
+  // did not.
   void Explain(const std::string& name, const Totals& part);
 
   // Bytes and packets, each direction: seen by the meter == on the link, less
@@ -85,8 +85,8 @@ class Measurement {
   // Each byte in both directions has this owner, and there were some.
   void ExpectOwner(const Owner& owner) const;
   Totals Of(const Owner& owner) const;
-  // What each has counted meanwhile. Where an idle series was retired that is less
-  // than nothing, and `retired` has counted it.
+  // What each has counted meanwhile. If an idle series was evicted, it is less than 0,
+  // and `evicted` has counted it.
   using Owners = std::map<Owner, Totals>;
   const Owners& owners() const { return owners_; }
 

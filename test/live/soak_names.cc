@@ -13,12 +13,12 @@ namespace {
 constexpr char kOtherSenders[] = "live_test";  // the executable of all others
 
 Kind KindOf(const Owner& owner) {
-  if (owner.kind != Kind::kRetired) return owner.kind;
+  if (owner.kind != Kind::kEvicted) return owner.kind;
   for (const Kind kind :
        {Kind::kService, Kind::kBinary, Kind::kUnit, Kind::kContainer}) {
     if (owner.name == KindName(kind)) return kind;
   }
-  ADD_FAILURE() << "of which kind is what was retired as " << owner.name << "?";
+  ADD_FAILURE() << "of which kind is what was evicted as " << owner.name << "?";
   return owner.kind;
 }
 
@@ -42,7 +42,7 @@ bool IsKnown(const Owner& owner) {
       return service || binary;
     default:
       return owner.kind == Kind::kUnattributed ||
-             owner.kind == Kind::kOverflow || owner.kind == Kind::kRetired;
+             owner.kind == Kind::kOverflow || owner.kind == Kind::kEvicted;
   }
 }
 
@@ -75,8 +75,8 @@ void ExpectNames(const Measurement& measurement, const SoakCounts& sent) {
   EXPECT_EQ(named.tx_payload, sent.witness_named_tx);
   EXPECT_EQ(named.rx_payload, sent.witness_named_rx);
 
-  // All services together: to the byte, but for what had no room. The one that is
-  // known by its executable sends, and receives nothing.
+  // All services together are exact to the byte, except for traffic without room. The
+  // service that is known by its executable sends, and receives nothing.
   SoakKinds kinds = KindsOf(measurement);
   const Totals service = kinds[Kind::kService], none = kinds[Kind::kOverflow];
   const int64_t tx = sent.services_tx + sent.witness_tx + sent.witness_named_tx,
@@ -86,9 +86,9 @@ void ExpectNames(const Measurement& measurement, const SoakCounts& sent) {
   EXPECT_LE(service.tx_payload, tx + sent.program_tx);
   EXPECT_LE(service.rx_payload, rx);
 
-  // Room is missing for who asks for another name or destination. (Where the tables are
-  // full, anybody may have none whose series is retired just then; but each time the
-  // newcomers have room first.)
+  // Only requests for a new name or destination find no room. (While the tables are full,
+  // a process whose series was just evicted may have none; but each time the newcomers
+  // have room first.)
   EXPECT_LE(none.tx_payload, sent.newcomers_tx);
   EXPECT_LE(none.rx_payload, sent.newcomers_rx);
   // Each socket has an owner.

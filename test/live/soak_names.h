@@ -14,7 +14,7 @@
 namespace netmeter {
 namespace internal {
 
-// By kind. What was retired is of the kind that it had.
+// By kind. What was evicted is of the kind that it had.
 using SoakKinds = std::map<Kind, Totals>;
 SoakKinds KindsOf(const Measurement& measurement);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Everything at once, again and again: all kinds of traffic, loads that replace the
-// programs, tables that grow, retirements, registrations, short processes, a socket
+// programs, tables that grow, evictions, registrations, short processes, a socket
 // table that is too small, senders without memory, and readers all the while. At the
 // end of each round nothing is under way, and
 //
 //   - the interface and the meter differ by packets of named kinds alone;
 //   - what a sender sent is under its name (soak_names.h);
-//   - no reader saw a value go back, but those of series that were retired;
+//   - no reader saw a value go back, but those of series that were evicted;
 //   - the kernel keeps no more maps and programs, and processes no more memory, than
 //     before.
 //
@@ -174,9 +174,9 @@ class SoakTest : public LiveTest {
     meter_->Load(Configuration());
   }
 
-  void Retire() {
-    meter_->Retire();
-    ++retirements_;
+  void Evict() {
+    meter_->Evict();
+    ++evictions_;
   }
 
   // One round: `act` is called again and again until it says that it is done.
@@ -188,7 +188,7 @@ class SoakTest : public LiveTest {
     traffic->Start();
     while (!act()) alarm(10 * kTimeoutMs / 1000);
     // Others send, and there is what processes have left that are gone.
-    Retire();
+    Evict();
     traffic->Stop();
     memory_->Squeeze(false);
     measurement.Finish(SoakRemainders());
@@ -224,7 +224,7 @@ class SoakTest : public LiveTest {
   void PrintHeader() {
     std::printf(
         "\nround  bytes of the interface  unexplained  explained            "
-        "upgrades  growths  retired  reads    back  maps  KiB    reader KiB\n");
+        "upgrades  growths  evicted  reads    back  maps  KiB    reader KiB\n");
   }
 
   // What the round says about names, in bytes.
@@ -269,10 +269,10 @@ class SoakTest : public LiveTest {
     }
   }
 
-  uint64_t Retired() const {
+  uint64_t Evicted() const {
     const auto health = meter_->meter().ReadHealth();
     EXPECT_TRUE(health.ok()) << health.status();
-    return health.ok() ? health->retired_series : 0;
+    return health.ok() ? health->evicted_series : 0;
   }
 
   void Report(const std::string& name, const Measurement& measurement,
@@ -288,8 +288,8 @@ class SoakTest : public LiveTest {
                    std::to_string(bytes);
     }
     const Totals& seen = measurement.seen();
-    // Where the capture is not whole there are no names for packets, so that
-    // nothing follows for the meter. The round has failed for that reason.
+    // If the capture is incomplete, packets have no names, so it proves nothing about the
+    // meter. The round has failed for that reason.
     const bool captured = measurement.capture_error().empty();
     if (!captured) {
       explained = "(capture lost packets)";
@@ -303,12 +303,12 @@ class SoakTest : public LiveTest {
     uint64_t reads = 0, backwards = 0, resident = 0;
     ExpectReaders(&reads, &backwards, &resident, &row);
     AddNames(measurement, sent, &row);
-    const uint64_t retired = Retired();
+    const uint64_t evicted = Evicted();
     const auto read = [&] { return ReadKernelState(meter_->cgroup()->id()); };
     KernelState kernel = read();
-    // What a growth has replaced goes when its readers have opened the new tables. And
-    // a load of somebody else has maps and programs before it attaches them. Not longer
-    // than the traffic's processes wait to go on: kTimeoutMs.
+    // Replaced tables go when their readers have opened the new ones. Another load on
+    // this host has maps and programs before it attaches them. The wait is not longer
+    // than that of the traffic's processes: kTimeoutMs.
     for (int i = 0; i < 400 && round_ > 2 && !IsFlat(kernel); ++i) {
       usleep(50000);
       kernel = read();
@@ -317,7 +317,7 @@ class SoakTest : public LiveTest {
                 "  %7" PRIu64 "  %4" PRIu64 "  %4d  %5" PRIu64 "  %10" PRIu64
                 "\n",
                 name.c_str(), whole.tx_bytes + whole.rx_bytes, unexplained,
-                explained.c_str(), loads_, growths_, retired, reads, backwards,
+                explained.c_str(), loads_, growths_, evicted, reads, backwards,
                 kernel.maps, kernel.kib, resident);
     std::fflush(stdout);
     row["test"] = TestName();
@@ -328,24 +328,24 @@ class SoakTest : public LiveTest {
     row["capture_error"] = measurement.capture_error();
     row["upgrades"] = loads_;
     row["growths"] = growths_;
-    row["retirements"] = retirements_;
-    row["retired_series"] = retired;
+    row["evictions"] = evictions_;
+    row["evicted_series"] = evicted;
     row["maps"] = kernel.maps;
     row["programs"] = kernel.programs;
     row["kernel_kib"] = kernel.kib;
     if (json_.is_open()) json_ << row.dump() << std::endl;
     total_bytes_ += whole.tx_bytes + whole.rx_bytes;
     total_unexplained_ += unexplained;
-    retired_ = retired;
+    evicted_ = evicted;
     ExpectFlat(kernel, resident);
   }
 
-  // Of all rounds together.
+  // The sum of all rounds.
   void ExpectRounds() const {
     EXPECT_EQ(total_unexplained_, 0);
     EXPECT_EQ(lost_captures_, 0) << "rounds whose capture is not whole";
     if (round_ == 0) return;
-    EXPECT_GT(retired_, 0u) << "by " << retirements_ << " retirements";
+    EXPECT_GT(evicted_, 0u) << "by " << evictions_ << " evictions";
   }
 
   uint64_t MostKib() const {
@@ -379,9 +379,9 @@ class SoakTest : public LiveTest {
   std::unique_ptr<Observer> observer_;
   std::ofstream json_;
   int round_ = 0, loads_ = 0, growths_ = 0, growths_before_ = 0;
-  int retirements_ = 0, squeezes_ = 0, lost_captures_ = 0;
+  int evictions_ = 0, squeezes_ = 0, lost_captures_ = 0;
   KernelState kernel_;
-  uint64_t resident_ = 0, retired_ = 0;
+  uint64_t resident_ = 0, evicted_ = 0;
   int64_t total_bytes_ = 0, total_unexplained_ = 0;
 };
 
@@ -393,14 +393,14 @@ TEST_F(SoakTest, EveryByteIsExplainedInEachRound) {
     const auto end = Clock::now() + std::chrono::seconds(soak_options.seconds);
     int step = 0;
     Round(&traffic, [&] {
-      // Now and then there is no memory for who sends.
+      // Sometimes the kernel has no memory for a sender.
       if (step % 3 == 1 && memory_->exists()) ++squeezes_;
       memory_->Squeeze(step % 3 == 1);
       usleep(300000);
       memory_->Squeeze(false);
       Load(/*grows=*/step % 2 == 1);
       // So seldom that the tables are full in between, and room comes back.
-      if (step % 16 == 2) Retire();
+      if (step % 16 == 2) Evict();
       ++step;
       return Clock::now() >= end;
     });

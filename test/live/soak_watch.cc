@@ -40,21 +40,21 @@ Values ValuesOf(const Sample& sample) {
           sample.tx_retransmit_bytes};
 }
 
-// What one reader has seen last. A series that is retired is gone, or there again from
-// 0 (sample.h). What it had is in kind `retired`, so that the sum does not go back; nor
+// What one reader has seen last. A series that is evicted is gone, or there again from
+// 0 (sample.h). What it had is in kind `evicted`, so that the sum does not go back; nor
 // does that kind, nor do those whose series are made at the load. There are no more
 // such series than the meter says.
 class Watch {
  public:
-  // `retired`: Health::retired_series, after the read.
-  void Compare(const std::vector<Sample>& samples, uint64_t retired,
+  // `evicted`: Health::evicted_series, after the read.
+  void Compare(const std::vector<Sample>& samples, uint64_t evicted,
                ReaderState* state) {
     Values sum = {}, pending = {};
     std::map<Key, Values> now;
     for (const Sample& sample : samples) {
       const Values values = ValuesOf(sample);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-      // What was pending moves to where it belongs.
+      // Pending traffic moves to its own series.
       if (sample.kind == Kind::kPending) {
         for (size_t i = 0; i < sum.size(); ++i) pending[i] += values[i];
         continue;
@@ -62,8 +62,8 @@ class Watch {
       now[{sample.kind, sample.name, sample.destination, sample.transport,
            sample.path, sample.uplink}] = values;
     }
-    CompareSeries(now, retired, state);
-    Check("retired_series", {retired_}, {retired}, state);
+    CompareSeries(now, evicted, state);
+    Check("evicted_series", {evicted_}, {evicted}, state);
     // A read in the middle of such a move may have it twice, and the next one once
     // (bpf/pending.bpf.h). On a busy machine a soak saw a sum that was one packet less
     // at the next read, in a round whose balance was exact.
@@ -75,14 +75,14 @@ class Watch {
     sum_ = sum;
     pending_ = pending;
     before_ = std::move(now);
-    // One that is retired between a read and this number is gone at the next read.
-    retired_before_ = retired_;
-    retired_ = retired;
+    // One that is evicted between a read and this number is gone at the next read.
+    evicted_before_ = evicted_;
+    evicted_ = evicted;
     ++state->reads;
   }
 
  private:
-  void CompareSeries(const std::map<Key, Values>& now, uint64_t retired,
+  void CompareSeries(const std::map<Key, Values>& now, uint64_t evicted,
                      ReaderState* state) const {
     uint64_t resets = 0;
     for (const auto& series : before_) {
@@ -92,11 +92,11 @@ class Watch {
       const auto found = now.find(series.first);
       const Values values = found == now.end() ? Values() : found->second;
       if (kind == Kind::kUnattributed || kind == Kind::kOverflow ||
-          kind == Kind::kRetired) {
+          kind == Kind::kEvicted) {
         Check(what, series.second, values, state);
       } else if (found == now.end() || IsLess(values, series.second)) {
-        if (++resets > retired - retired_before_) {
-          Check(what + " (not retired)", series.second, values, state);
+        if (++resets > evicted - evicted_before_) {
+          Check(what + " (not evicted)", series.second, values, state);
         }
       }
     }
@@ -124,7 +124,7 @@ class Watch {
 
   std::map<Key, Values> before_;
   Values sum_ = {}, pending_ = {};
-  uint64_t retired_ = 0, retired_before_ = 0;
+  uint64_t evicted_ = 0, evicted_before_ = 0;
 };
 
 // Reads once; opens the meter first if there is none.
@@ -140,7 +140,7 @@ void ReadOnce(const MeterOptions& options, std::unique_ptr<Meter>* meter,
     const auto samples = (*meter)->ReadHost();
     const auto health = (*meter)->ReadHealth();
     status = samples.ok() ? health.status() : samples.status();
-    if (status.ok()) watch->Compare(*samples, health->retired_series, state);
+    if (status.ok()) watch->Compare(*samples, health->evicted_series, state);
   }
   if (status.ok()) return;
   ++state->errors;
@@ -236,8 +236,8 @@ std::set<uint32_t> FindAttachedElsewhere(uint64_t cgroup) {
 
 }  // namespace
 
-// What nobody else's meter has. Whatever shares a map with a program that is attached
-// to another cgroup is of that meter.
+// Reads what belongs to no other meter. A map that shares a program with one that is
+// attached to another cgroup belongs to that meter.
 KernelState ReadKernelState(uint64_t cgroup) {
   std::map<uint32_t, std::vector<uint32_t>> programs = FindPrograms();
   std::set<uint32_t> others = FindAttachedElsewhere(cgroup), their_maps;

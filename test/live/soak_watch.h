@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who looks on during a soak: readers that take a total which went back for an error,
-// and what the kernel keeps for meters.
+// The observers of a soak: readers that fail if a total decreases, and a count of the
+// kernel's objects of meters.
 
 #ifndef NETMETER_TEST_LIVE_SOAK_WATCH_H_
 #define NETMETER_TEST_LIVE_SOAK_WATCH_H_
@@ -19,7 +19,7 @@ namespace internal {
 struct ReaderState {
   uint64_t reads = 0;
   uint64_t backwards = 0;  // values that were lower than before, and may not be
-  uint64_t resets = 0;  // series that were retired: gone, or less than before
+  uint64_t resets = 0;  // series that were evicted: gone, or less than before
   uint64_t errors = 0;  // reads that failed
   uint64_t resident_kib = 0;
   char last[200] = "";  // the last of these
@@ -41,8 +41,8 @@ class SoakReader {
   std::unique_ptr<Child> child_;
 };
 
-// Maps and programs of the kernel whose names are ours, and the memory of the maps, but
-// for those of meters of other cgroups: `cgroup` is the number of ours.
+// Maps and programs of the kernel with our names, and the memory of the maps, except
+// those of meters of other cgroups: `cgroup` is the number of ours.
 struct KernelState {
   int maps = 0;
   int programs = 0;

@@ -117,7 +117,7 @@ TEST_F(SinkTest, FullTableOfSeriesOverflowsAndLosesNothing) {
   EXPECT_EQ(overflow, 5);
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->lost_packets_series_full, 5u);
+  EXPECT_EQ(health->misattributed_packets_series_full, 5u);
 }
 
 // A socket that found no room stayed in overflow for all its life, also when the
@@ -181,8 +181,8 @@ TEST_F(SinkTest, SocketsLeaveOverflowWhenTheTableHasGrown) {
   server.Join();
 }
 
-// How many of so many new names a user got by registrations and tags, and the error of
-// the last one.
+// The number of new names that a user got by this number of registrations and tags, and
+// the error of the last one.
 std::pair<int, int> AddNames(const MeteredCgroup& meter, uid_t user,
                              int count) {
   Child child(meter.cgroup(), World::CleanLab().client,
@@ -216,9 +216,9 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   EXPECT_EQ(AddNames(meter, 0, 100), std::make_pair(100, 0));
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->lost_names_capped, 68u);
-  EXPECT_EQ(health->lost_names_full, 0u);
-  // Nor by what he executes: counted, but as overflow.
+  EXPECT_EQ(health->misattributed_names_over_quota, 68u);
+  EXPECT_EQ(health->misattributed_names_full, 0u);
+  // Nor by programs that it executes: they count, but as overflow.
   Measurement measurement(meter, World::CleanLab().ClientReference());
   const auto execute = [&meter](const std::string& name,
                                 std::vector<std::string> script) {
@@ -243,7 +243,7 @@ TEST_F(SinkTest, UsersMayNotTakeAllNames) {
   const auto names = [&meter] {
     const absl::StatusOr<Health> health = meter.meter().ReadHealth();
     EXPECT_TRUE(health.ok()) << health.status();
-    EXPECT_EQ(health->lost_names_full, 0u);
+    EXPECT_EQ(health->misattributed_names_full, 0u);
     return health->names;
   };
   for (uid_t user = 4711; user < 4717; ++user) {
@@ -262,7 +262,7 @@ TEST_F(SinkTest, UsersMayNotTakeAllNames) {
 
 // What is idle gives its room back, while another service goes on.
 TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
-  MeteredCgroup meter("retire",
+  MeteredCgroup meter("evict",
                       "max_series: " + std::to_string(NM_SLOT_FIRST + 5) +
                           "\nmax_names: " + std::to_string(NM_NAME_FIRST + 5) +
                           "\ndestinations: []");
@@ -288,17 +288,17 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
     // ended; until then its name is in use.
     for (int tries = 0; tries < 100; ++tries) {
       std::string output;
-      ASSERT_EQ(RunProgram({MeteredCgroup::loader, "retire", "--idle", "0",
+      ASSERT_EQ(RunProgram({MeteredCgroup::loader, "evict", "--idle", "0",
                             "--pin-dir", meter.pin_dir()},
                            &output),
                 0)
           << output;
       const absl::StatusOr<Health> health = meter.meter().ReadHealth();
       ASSERT_TRUE(health.ok()) << health.status();
-      if (health->retired_series >= (round + 1) * 3u) break;
+      if (health->evicted_series >= (round + 1) * 3u) break;
       usleep(50000);
     }
-    EXPECT_EQ(meter.TotalOf(Kind::kRetired, "service").tx_payload,
+    EXPECT_EQ(meter.TotalOf(Kind::kEvicted, "service").tx_payload,
               (round + 1) * 300);
     EXPECT_EQ(meter.TotalOf(Kind::kService, "nm-other").tx_payload,
               (round + 1) * 100);
@@ -310,10 +310,10 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
   measurement.ExpectPayload(kRounds * 400, 0);
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->retired_series, kRounds * 3u);
-  EXPECT_GE(health->retired_names, kRounds * 3u);
-  EXPECT_EQ(health->lost_packets_series_full, 0u);
-  EXPECT_EQ(health->lost_names_full, 0u);
+  EXPECT_EQ(health->evicted_series, kRounds * 3u);
+  EXPECT_GE(health->evicted_names, kRounds * 3u);
+  EXPECT_EQ(health->misattributed_packets_series_full, 0u);
+  EXPECT_EQ(health->misattributed_names_full, 0u);
 }
 
 // Nor series: one socket with a few names of services and destinations made as many
@@ -356,8 +356,9 @@ TEST_F(SinkTest, UsersMayNotTakeAllSeries) {
   measurement.ExpectPayload((9 * 64 + 20) * 100, 0);
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->lost_packets_series_capped, 9u * 64 - all_users);
-  EXPECT_EQ(health->lost_packets_series_full, 0u);
+  EXPECT_EQ(health->misattributed_packets_series_over_quota,
+            9u * 64 - all_users);
+  EXPECT_EQ(health->misattributed_packets_series_full, 0u);
 }
 
 // A meter sees the cgroups below its own, too, those with a meter included. What another

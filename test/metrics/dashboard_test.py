@@ -32,7 +32,7 @@ VARIABLES = {
     "$cost_instance": ".*",
 }
 
-# In the cloud: takes what comes, and answers as much.
+# In the cloud: reads what arrives, and answers with the same number of bytes.
 SERVER = """
 import socket, sys, threading
 def answer(connection):
@@ -88,7 +88,7 @@ while True:
         time.sleep(0.005)
 """
 
-# A service that was here, and ended: its series can be retired.
+# A service that was here, and ended: its series can be evicted.
 GONE = """
 import socket, sys, netmeter
 netmeter.Meter.open(sys.argv[2], service="gone")
@@ -209,7 +209,7 @@ class DashboardTest(unittest.TestCase):
         # Alone the annotation waits for a meter that begins anew.
         missing = dict.fromkeys(queries)
         for _ in range(2):  # the first takes note, the second compares
-            lab.run(lab.LOADER, "retire", "--quiet", "--idle", "1", "--pin-dir", self.meter.pin_dir)
+            lab.run(lab.LOADER, "evict", "--quiet", "--idle", "1", "--pin-dir", self.meter.pin_dir)
             time.sleep(2)
         end = time.monotonic() + 60
         while missing and time.monotonic() < end:

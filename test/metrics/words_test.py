@@ -124,18 +124,18 @@ class WordsTest(unittest.TestCase):
     def test_losses(self):
         losses = {
             (unit, reason): count
-            for unit, reasons in self.status["lost"].items()
+            for unit, reasons in self.status["misattributed"].items()
             for reason, count in reasons.items()
         }
         in_metrics = {
             (key[0].split("_")[2], dict(key[1:])["reason"]): value
             for key, value in self.metrics.items()
-            if key[0].startswith("netmeter_lost_")
+            if key[0].startswith("netmeter_misattributed_")
         }
         in_health = {
             tuple(name.split("_", 2)[1:]): getattr(self.health, name)
             for name in fields(netmeter.Health)
-            if name.startswith("lost_")
+            if name.startswith("misattributed_")
         }
         self.assertEqual(in_metrics, losses)
         self.assertEqual(in_health, losses)

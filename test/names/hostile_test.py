@@ -185,7 +185,7 @@ class HostileTest(unittest.TestCase):
         for uid in (OWNER, 0):
             self.assertEqual(self.as_user(uid, lambda: (control(NM_REGISTER, "mme"), send(size))[0]), 0)
             self.expect(SERVICE, "mme", size)
-        # Of a setuid program the caller is asked.
+        # For a setuid program, the caller is checked.
         self.assertEqual(
             self.meter.inside(lambda: (os.setresuid(STRANGER, OWNER, OWNER), control(NM_REGISTER, "mme"))[1]),
             errno.EPERM,
@@ -377,7 +377,7 @@ class HostileTest(unittest.TestCase):
         for chain, target, is_sent in (
             ("OUTPUT", "ACCEPT", True),
             ("OUTPUT", "DROP", False),  # before the hook: it is not sent at all
-            ("INPUT", "DROP", True),  # nobody gets it, but it has left
+            ("INPUT", "DROP", True),  # no socket gets it, but it has left
         ):
             with self.subTest(chain=chain, target=target):
                 size = self.size()
@@ -417,7 +417,7 @@ class FullTableTest(unittest.TestCase):
 
     def processes_full(self):
         text = subprocess.check_output([lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir])
-        return json.loads(text)["lost"]["processes"]["full"]
+        return json.loads(text)["misattributed"]["processes"]["full"]
 
     def start(self, function):
         """In a child, which ends with this process."""
@@ -485,8 +485,8 @@ class FullTableTest(unittest.TestCase):
         child = self.start(stranger)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         sent = {key[:2]: row["tx_payload_bytes"] for key, row in self.meter.series().items()}
-        # What ends on the machine meanwhile leaves room for the stranger: then he has the
-        # name of the path that he executed, and else that of the file.
+        # If a process on the machine ends meanwhile, there is room for the stranger: then
+        # it has the name of the executed path, and otherwise that of the file.
         self.assertEqual(sent.pop((SERVICE, "early")), 111)
         paths = {lab.PYTHON, os.path.realpath(lab.PYTHON)}
         names = {(BINARY, os.path.basename(path)) for path in paths}

@@ -157,7 +157,7 @@ TEST_F(Commands, EachIdGoesIntoItsQueueOnce) {
   }
 }
 
-TEST_F(Commands, InfoIsReplacedButForRetired) {
+TEST_F(Commands, InfoIsReplacedButForEvicted) {
   Load();
   nm_info info = SomeInfo();
   EXPECT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info)), 0u);
@@ -232,8 +232,8 @@ TEST_F(Commands, UnknownAndShortCommandsAreRefused) {
   EXPECT_EQ(programs_->ReadInfo().closed, 0u);
 }
 
-// bpf_skb_load_bytes() clears its buffer where it fails, and the buffer is the
-// map that every reader has open.
+// bpf_skb_load_bytes() clears its buffer if it fails, and the buffer is the map that
+// every reader has open.
 TEST_F(Commands, ShortInfoLeavesInfoAsItWas) {
   Load();
   const nm_info info = SomeInfo();
@@ -334,16 +334,16 @@ TEST_F(Idle, SlotsOfOneKindAreFoldedIntoOneSeries) {
             0u);
   // The first of a kind is the series itself.
   nm_cell sum = Sum(kSlot);
-  EXPECT_EQ(sum.kind, NM_KIND_RETIRED);
+  EXPECT_EQ(sum.kind, NM_KIND_EVICTED);
   EXPECT_EQ(sum.destination, NM_KIND_SERVICE);
   EXPECT_EQ(sum.tx_bytes, cells * 1011u);
   EXPECT_EQ(sum.tx_retransmit_bytes, cells * 2022u);
   const nm_tcp tcp = Read<nm_tcp>(maps.nm_tcp, kSlot);
-  EXPECT_EQ(tcp.kind, NM_KIND_RETIRED);
+  EXPECT_EQ(tcp.kind, NM_KIND_EVICTED);
   EXPECT_EQ(tcp.opened, 1011u);
   EXPECT_EQ(tcp.rtt_buckets[NM_RTT_BUCKETS - 1], 1011u);
   sum = Sum(kSlot + 2);
-  EXPECT_EQ(sum.kind, NM_KIND_RETIRED);
+  EXPECT_EQ(sum.kind, NM_KIND_EVICTED);
   EXPECT_EQ(sum.destination, NM_KIND_BINARY);
   EXPECT_EQ(sum.tx_bytes, cells * 100u);
   // The others are as if they had never been used.
@@ -357,14 +357,14 @@ TEST_F(Idle, SlotsOfOneKindAreFoldedIntoOneSeries) {
             (std::vector<uint32_t>{kSlot + 1, kSlot + 3}));
   stats = programs_->ReadStats();
   EXPECT_EQ(stats.moves, 8u);
-  EXPECT_EQ(stats.series_retired, 4u);
+  EXPECT_EQ(stats.series_evicted, 4u);
   EXPECT_EQ(stats.series_used, 2u);
-  // He had one, as far as his account goes.
+  // The user had one, as far as its account shows.
   EXPECT_EQ(Read<nm_user>(maps.nm_users, 4).series, 0u);
 }
 
-// It was retired as a service's, whatever its name was of.
-TEST_F(Idle, APendingSeriesIsRetiredUnderTheKindOfItsName) {
+// It was evicted as a service's, whatever its name was of.
+TEST_F(Idle, APendingSeriesIsEvictedUnderTheKindOfItsName) {
   Load();
   auto& maps = programs_->skeleton()->maps;
   uint32_t slot = kSlot;
@@ -379,7 +379,7 @@ TEST_F(Idle, APendingSeriesIsRetiredUnderTheKindOfItsName) {
       Write(maps.nm_counters, index, cell);
     }
     ASSERT_EQ(Fold({{static_cast<nm_u16>(slot), 0}}), 0u);
-    EXPECT_EQ(Sum(slot).kind, NM_KIND_RETIRED);
+    EXPECT_EQ(Sum(slot).kind, NM_KIND_EVICTED);
     EXPECT_EQ(Sum(slot).destination, kind);
     ++slot;
   }
@@ -414,7 +414,7 @@ TEST_F(Idle, ForgottenNamesGiveTheirIdsBack) {
   EXPECT_EQ(Read<uint32_t>(maps.nm_wire_names, first), 0u);
   nm_stats stats = programs_->ReadStats();
   EXPECT_EQ(stats.moves, 2u);
-  EXPECT_EQ(stats.names_retired, 1u);
+  EXPECT_EQ(stats.names_evicted, 1u);
   EXPECT_EQ(stats.names_used, 1u);
   // The next name has the id.
   EXPECT_EQ(Name(NM_KIND_SERVICE, "third"), first);

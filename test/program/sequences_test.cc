@@ -203,7 +203,7 @@ TEST_P(Sequence, FinBehindAHoleIsTakenOffOnce) {
   Send(Segment(1000, 5401, 0), 0, 0, 300);
 }
 
-TEST_P(Sequence, SuperPacketIsSplitLikeASegment) {
+TEST_P(Sequence, GsoPacketIsSplitLikeASegment) {
   Send(Segment(1000, 1, 1000), 1000, 0, 0);
   RunOptions gso;
   gso.gso_segs = 2;
@@ -282,7 +282,7 @@ TEST_P(Sequence, EntryOfAnotherSocketIsLeftAlone) {
   EXPECT_EQ(cell.rx_packets, 1u);
 }
 
-// Of a socket whose end no hook would tell, no entry is left behind.
+// A socket whose end no hook would tell leaves no entry behind.
 TEST_P(Sequence, SocketThatNobodyOwnsClaimsNoEntry) {
   ProgramOptions options;
   options.max_sockets = 2;

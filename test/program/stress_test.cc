@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Adds that are not atomic (bpf/add.bpf.h), under stress: TCP connections of
-// one series on each CPU. Threads send on some as fast as they can. Others are
-// paced: a timer's interrupt lets their next segment go, in a softirq, at any
-// moment of what the threads do. The programs are a build that takes a
-// microsecond between the load and the store of each word. Beside them the
-// usual build counts the same packets, by atomic adds. The sums are equal to
-// the byte; and they are not with a build that leaves the guard out.
+// Adds that are not atomic (bpf/add.bpf.h), under stress: TCP connections of one series
+// on each CPU. Threads send on some as fast as they can. Others are paced: a timer's
+// interrupt lets their next segment go, in a softirq, at any moment of the threads' work.
+// The programs are a build that takes a microsecond between the load and the store of
+// each word. Beside them the normal build counts the packets, too, by atomic adds. The
+// sums are equal to the byte; with a build without the guard they are not.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -128,7 +127,7 @@ void Receive(int fd) {
 struct Sum {
   uint64_t tx_bytes = 0, rx_bytes = 0, tx_packets = 0, rx_packets = 0;
   uint64_t tx_payload = 0, rx_payload = 0, tx_retransmit = 0;
-  uint64_t spare = 0;  // tx_packets of the shared cells
+  uint64_t shared = 0;  // tx_packets of the shared cells
 
   bool operator==(const Sum& other) const {
     return tx_bytes == other.tx_bytes && rx_bytes == other.rx_bytes &&
@@ -149,11 +148,11 @@ Sum SumOf(const Programs& programs) {
     sum.tx_payload += cell.tx_payload_bytes;
     sum.rx_payload += cell.rx_payload_bytes;
     sum.tx_retransmit += cell.tx_retransmit_bytes;
-    const uint32_t spare = (entry.first + 1) * programs.cells_per_series() - 1;
+    const uint32_t shared = (entry.first + 1) * programs.cells_per_series() - 1;
     nm_cell value = {};
-    bpf_map__lookup_elem(programs.skeleton()->maps.nm_counters, &spare,
-                         sizeof(spare), &value, sizeof(value), 0);
-    sum.spare += value.tx_packets;
+    bpf_map__lookup_elem(programs.skeleton()->maps.nm_counters, &shared,
+                         sizeof(shared), &value, sizeof(value), 0);
+    sum.shared += value.tx_packets;
   }
   return sum;
 }
@@ -251,7 +250,7 @@ class Stress : public testing::Test {
     printf(
         "%-8s %8llu packets sent, %6llu of them to shared cells, %lld lost\n",
         NameOf(adds), static_cast<unsigned long long>(sums.second.tx_packets),
-        static_cast<unsigned long long>(sums.first.spare),
+        static_cast<unsigned long long>(sums.first.shared),
         static_cast<long long>(sums.second.tx_packets - sums.first.tx_packets));
     return sums;
   }
@@ -267,7 +266,7 @@ class Stress : public testing::Test {
     return {static_cast<const char*>(bytes), size};
   }
 
-  // The ways that are exact on this kernel, but for atomic adds.
+  // The ways that are exact on this kernel, except for atomic adds.
   static std::vector<nm_adds> Ways() {
     const Preemption preemption = ReadPreemption();
     std::vector<nm_adds> ways;
@@ -289,9 +288,9 @@ TEST_F(Stress, NothingIsLost) {
     SCOPED_TRACE(NameOf(adds));
     const std::pair<Sum, Sum> sums = Run(
         adds, Stressed(),
-        [](const Sum& stressed, const Sum&) { return stressed.spare != 0; });
+        [](const Sum& stressed, const Sum&) { return stressed.shared != 0; });
     EXPECT_EQ(sums.first, sums.second);
-    EXPECT_GT(sums.first.spare, 0u) << "no softirq came in between";
+    EXPECT_GT(sums.first.shared, 0u) << "no softirq came in between";
   }
 }
 

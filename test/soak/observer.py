@@ -3,7 +3,7 @@
 """observer.py EXPORTER RESULT PIN_DIR TEST: the third reader of test/soak.sh, in Python,
 and the exporter. Reads all series and scrapes /metrics, again and again, until SIGTERM.
 Appends what it has seen in TEST to the file RESULT, as a line of JSON. Exits with 1 if a
-read or a scrape failed, if a value went back whose series was not retired, or the sum
+read or a scrape failed, if a value went back whose series was not evicted, or the sum
 did, or if one of the two processes has grown by more than 4 MiB since its first minute."""
 
 import contextlib
@@ -32,48 +32,48 @@ VALUES = (
 )
 
 # All bytes on the link (docs/metrics.md#the-sum-is-the-bill).
-SUM = ("netmeter_wire_bytes_total", "netmeter_pending_bytes", "netmeter_retired_bytes_total")
+SUM = ("netmeter_wire_bytes_total", "netmeter_pending_bytes", "netmeter_evicted_bytes_total")
 
 
 class Monotonic:
     """Values by key, which may not go back, nor their sum. One that is gone, or less, is
-    that of a series which was retired, if the meter says that there were some. Then its
-    bytes are in kind `retired`: that kind, those of no owner and the sum never go back."""
+    that of a series which was evicted, if the meter says that there were some. Then its
+    bytes are in kind `evicted`: that kind, those of no owner and the sum never go back."""
 
     def __init__(self, result):
         self._last, self._result = {}, result
         self._total = 0
-        self._retired = self._retired_before = 0
+        self._evicted = self._evicted_before = 0
 
-    def see(self, values, total, pending, retired):
-        """`values` has (value, whether its series may be retired) by key; `total` and
-        `pending` are sums, and `retired` is Health.retired_series after the read."""
+    def see(self, values, total, pending, evicted):
+        """`values` has (value, whether its series may be evicted) by key; `total` and
+        `pending` are sums, and `evicted` is Health.evicted_series after the read."""
         # Compared with the number before the values were read that are there since. The
         # exporter may give the same ones again.
-        excused = retired > self._retired_before
-        for key, (before, may_retire) in self._last.items():
+        excused = evicted > self._evicted_before
+        for key, (before, may_evict) in self._last.items():
             value = values.get(key, (0,))[0]
-            if value < before and not (may_retire and excused):
+            if value < before and not (may_evict and excused):
                 self._fault(key, before, value)
             elif value < before:
                 self._result["resets"] += 1
-        # What was pending moves to where it belongs, and a read in the middle may have
-        # it twice, and the next one once.
+        # Pending traffic moves to its own series. A read in the middle may have it twice,
+        # and the next one has it once.
         if total < self._total:
             self._fault("the sum", self._total, total)
-        if retired < self._retired:
-            self._fault("retired_series", self._retired, retired)
+        if evicted < self._evicted:
+            self._fault("evicted_series", self._evicted, evicted)
         if values != self._last:
-            self._retired_before = self._retired
+            self._evicted_before = self._evicted
         self._last, self._total = values, total - pending
-        self._retired = retired
+        self._evicted = evicted
 
     def _fault(self, key, before, value):
         self._result["backwards"] += 1
         self._result["last"] = "%s: %s, then %s" % (key, before, value)
 
 
-FIXED = ("unattributed", "overflow", "retired")  # kinds that are never retired
+FIXED = ("unattributed", "overflow", "evicted")  # kinds that are never evicted
 
 
 def series(meter, monotonic):
@@ -90,7 +90,7 @@ def series(meter, monotonic):
         )
         for value in VALUES:
             values[key + (value,)] = (getattr(sample, value), sample.kind.value not in FIXED)
-    monotonic.see(values, total, pending, meter.read_health().retired_series)
+    monotonic.see(values, total, pending, meter.read_health().evicted_series)
 
 
 def scrape(url, monotonic, meter):
@@ -108,9 +108,9 @@ def scrape(url, monotonic, meter):
             pending += value
         if family.endswith("_total"):
             kind = re.search(r'\bkind="(\w+)"', labels)
-            fixed = not kind or kind[1] in FIXED or "_retired_" in family
+            fixed = not kind or kind[1] in FIXED or "_evicted_" in family
             values[metric] = (value, not fixed)
-    monotonic.see(values, total, pending, meter.read_health().retired_series)
+    monotonic.see(values, total, pending, meter.read_health().evicted_series)
 
 
 def resident_kib(pid):

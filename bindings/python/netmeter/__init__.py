@@ -138,9 +138,9 @@ class Kind(enum.Enum):
     """A process, by its systemd unit."""
     CONTAINER = "container"
     """A process, by the short id of its container."""
-    RETIRED = "retired"
-    """The counts of idle series that were retired; the name is the kind that they had.
-    A series that comes back begins at 0, and Health.retired_series counts the retired
+    EVICTED = "evicted"
+    """The counts of idle series that were evicted; the name is the kind that they had.
+    A series that comes back begins at 0, and Health.evicted_series counts the evicted
     ones. No other series disappear."""
     USER = "user"
     """A process, by the id of the user that executed it, in decimal."""
@@ -255,9 +255,9 @@ class Sample:
 class Health:
     """The meter's own state.
 
-    The fields lost_UNIT_REASON count traffic that was not counted under its own
+    The fields misattributed_UNIT_REASON count traffic that was not counted under its own
     name, by reason. The sum over all series includes it. They are
-    netmeter_lost_UNIT_total{reason="REASON"} in the metrics.
+    netmeter_misattributed_UNIT_total{reason="REASON"} in the metrics.
     """
 
     version: str = ""
@@ -280,28 +280,28 @@ class Health:
     """Names in use, without the 3 reserved ones."""
     max_names: int = 0
     """All slots for names, with the reserved ones."""
-    retired_series: int = 0
-    """Total of idle series that were retired (Kind.RETIRED). If this has grown, a
-    counter may be less than before because its series was retired."""
-    retired_names: int = 0
+    evicted_series: int = 0
+    """Total of idle series that were evicted (Kind.EVICTED). If this has grown, a
+    counter may be less than before because its series was evicted."""
+    evicted_names: int = 0
     """Total of unused names that were forgotten."""
-    lost_packets_series_full: int = 0
+    misattributed_packets_series_full: int = 0
     """Packets in overflow: no slot was free for another series."""
-    lost_packets_series_capped: int = 0
+    misattributed_packets_series_over_quota: int = 0
     """Packets in overflow: one user, not root, has too many series."""
-    lost_packets_storage_failed: int = 0
+    misattributed_packets_storage_failed: int = 0
     """Packets in unattributed: the kernel had no memory for socket storage."""
-    lost_packets_header_errors: int = 0
+    misattributed_packets_header_errors: int = 0
     """Packets with a truncated header. They are in Transport.OTHER if it is the IP
     header, otherwise in the transport that the IP header names."""
-    lost_names_full: int = 0
+    misattributed_names_full: int = 0
     """Names that became overflow or were refused, because the table was full."""
-    lost_names_capped: int = 0
+    misattributed_names_over_quota: int = 0
     """Names that became overflow or were refused, because one user, not root, has too
     many."""
-    lost_processes_full: int = 0
+    misattributed_processes_full: int = 0
     """Processes that got their name late or not at all, because the table was full."""
-    lost_sockets_storage_failed: int = 0
+    misattributed_sockets_storage_failed: int = 0
     """Sockets without an owner, because the kernel had no memory when they were
     made."""
 

@@ -23,13 +23,13 @@ Families, in this order; one that has no series yet is left out:
     netmeter_wire_packets_total      direction="tx" or "rx"}, path direct only
     netmeter_pending_bytes           gauge {name, direction}, path direct only:
                                      not yet in netmeter_wire_bytes_total
-    netmeter_retired_bytes_total     {kind, direction}, path direct only: no more
+    netmeter_evicted_bytes_total     {kind, direction}, path direct only: no more
                                      in netmeter_wire_bytes_total, as its series
                                      was idle
     netmeter_proxy_bytes_total       the same four of the path proxy: traffic
     netmeter_proxy_packets_total     over loopback, to or from a proxy on this
     netmeter_proxy_pending_bytes     host, which is on no link
-    netmeter_proxy_retired_bytes_total
+    netmeter_proxy_evicted_bytes_total
     netmeter_tcp_retransmit_bytes_total     {kind, name, destination}, both
                                             paths
     netmeter_tcp_connections_opened_total   the same: those that were open
@@ -44,18 +44,18 @@ Families, in this order; one that has no series yet is left out:
                                      round-trip times, path direct only
     netmeter_series                  gauges, without labels
     netmeter_series_limit
-    netmeter_lost_packets_total      {reason}, as netmeter.Health: what was
-    netmeter_lost_names_total        counted in the totals above, but not under
-    netmeter_lost_processes_total    its own name
-    netmeter_lost_sockets_total
+    netmeter_misattributed_packets_total    {reason}, as netmeter.Health: what was
+    netmeter_misattributed_names_total      counted in the totals above, but not
+    netmeter_misattributed_processes_total  under its own name
+    netmeter_misattributed_sockets_total
     netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
     netmeter_budget_used_bytes       path, direction}: by netmeter-exporter only, on
     netmeter_uplink_bytes_total      /metrics, as the next two, which are counters
     netmeter_forwarded_bytes_total   {uplink, interface, direction}
 
-Not in Scope.SERVICE are linux_*, netmeter_retired_bytes_total,
-netmeter_proxy_retired_bytes_total, netmeter_series, netmeter_series_limit and
-netmeter_lost_*. The C++ library publishes the same families
+Not in Scope.SERVICE are linux_*, netmeter_evicted_bytes_total,
+netmeter_proxy_evicted_bytes_total, netmeter_series, netmeter_series_limit and
+netmeter_misattributed_*. The C++ library publishes the same families
 (netmeter/publish.h), by the same code. Bytes of a name that are not UTF-8
 appear as \\xNN. Series whose labels are equal are summed. Values are the
 kernel's totals: every process that publishes the same service publishes the

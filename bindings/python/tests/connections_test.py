@@ -90,7 +90,7 @@ class FlowsTest(unittest.TestCase):
             port = str(server.getsockname()[1])
             self.assertRegex(
                 self.run_example("127.0.0.1", port),
-                f"^ESTABLISHED 127.0.0.1:{port} rtt \\d+ us, segments sent again 0\n$",
+                f"^ESTABLISHED 127.0.0.1:{port} rtt \\d+ us, retransmitted segments 0\n$",
             )
 
     def test_the_example_reads_records(self):

@@ -106,7 +106,7 @@ class RealMeterTest(unittest.TestCase):
             self.assertGreaterEqual(health.series, 3)
             age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - health.start_time_ns
             self.assertTrue(0 <= age_ns < 600 * 10**9, age_ns)
-            self.assertEqual(health.lost_packets_series_full, 0)
+            self.assertEqual(health.misattributed_packets_series_full, 0)
 
     def test_names_of_any_bytes_survive_the_round_trip(self):
         service, destination = "caf\u00e9\udcff", "\udc80\U0001f600"
@@ -328,16 +328,16 @@ def read_fake_meter(pin_dir):
                 max_series=64 + FILLERS,
                 names=5,
                 max_names=64 + 2 * FILLERS,
-                retired_series=19,
-                retired_names=20,
-                lost_packets_series_full=11,
-                lost_packets_series_capped=17,
-                lost_packets_storage_failed=14,
-                lost_packets_header_errors=15,
-                lost_names_full=12,
-                lost_names_capped=16,
-                lost_processes_full=13,
-                lost_sockets_storage_failed=18,
+                evicted_series=19,
+                evicted_names=20,
+                misattributed_packets_series_full=11,
+                misattributed_packets_series_over_quota=17,
+                misattributed_packets_storage_failed=14,
+                misattributed_packets_header_errors=15,
+                misattributed_names_full=12,
+                misattributed_names_over_quota=16,
+                misattributed_processes_full=13,
+                misattributed_sockets_storage_failed=18,
             ),
         )
 

@@ -47,10 +47,10 @@ COUNTERS = (
     + (
         "linux_bytes_sent_total",
         "linux_bytes_received_total",
-        "netmeter_lost_packets_total",
-        "netmeter_lost_names_total",
-        "netmeter_lost_processes_total",
-        "netmeter_lost_sockets_total",
+        "netmeter_misattributed_packets_total",
+        "netmeter_misattributed_names_total",
+        "netmeter_misattributed_processes_total",
+        "netmeter_misattributed_sockets_total",
     )
     + OF_TROUBLE
 )

@@ -114,10 +114,10 @@ int main(int argc, char** argv) {
   meter.stats()->storage_failed_packets = 14;
   meter.stats()->storage_failed_sockets = 18;
   meter.stats()->header_errors = 15;
-  meter.stats()->names_capped = 16;
-  meter.stats()->series_capped = 17;
-  meter.stats()->series_retired = 19;
-  meter.stats()->names_retired = 20;
+  meter.stats()->names_over_quota = 16;
+  meter.stats()->series_over_quota = 17;
+  meter.stats()->series_evicted = 19;
+  meter.stats()->names_evicted = 20;
 
   Filler filler(&meter);
   const nm_u16 mme = filler.AddName(NM_KIND_SERVICE, "mme");

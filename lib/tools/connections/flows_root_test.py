@@ -199,8 +199,8 @@ class FlowsTest(unittest.TestCase):
         self.check_balance(before, rows)
 
     def test_strangers_leave_room_for_connections(self):
-        # SYNs and datagrams with sources of nobody filled the table, and no connection
-        # had a record any more.
+        # SYNs and datagrams with unused source addresses filled the table, and no
+        # connection had a record any more.
         self.ours()
         self.python(
             "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind((t.HERE, t.SINK))\n"
@@ -417,7 +417,7 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(self.errors(follower), self.loaded_anew())
         lab.wait_for(lambda: self.programs() == 0, "programs that go")
 
-    def test_the_remainder_is_of_the_series_that_counted_it_also_after_retire(self):
+    def test_the_remainder_is_of_the_series_that_counted_it_also_after_evict(self):
         # The name was looked up at the end, when the slot was another series'.
         def run(name, count):
             program = os.path.join(self.directory, name)
@@ -425,11 +425,11 @@ class FlowsTest(unittest.TestCase):
             self.meter.run([program, "-c", PING % (count, THERE)])
 
         follower = self.follow()
-        names = ["retired%d" % i for i in range(4)]
+        names = ["evicted%d" % i for i in range(4)]
         for i, name in enumerate(names):
             run(name, 10 + i)
             time.sleep(0.7)
-            lab.run(lab.LOADER, "retire", "--idle", "0", "--pin-dir", self.meter.pin_dir)
+            lab.run(lab.LOADER, "evict", "--idle", "0", "--pin-dir", self.meter.pin_dir)
         rows = [row for row in self.finish(follower) if row.get("reason") == "no_flow"]
         sent = {row.get("service"): row["tx_packets"] for row in rows if row["tx_packets"]}
         self.assertEqual(sent, {name: 10 + i for i, name in enumerate(names)})
@@ -493,7 +493,8 @@ class FlowsTest(unittest.TestCase):
         follower = self.follow("--protocol", "udp", "--port", str(UDP), "--address", THERE)
         self.meter.inside(exchange, 5)
         self.meter.inside(datagrams, 5)
-        # Of what is in no record, too, which was printed whatever it was.
+        # A filter also applies to traffic that is in no record. Before, that was always
+        # printed.
         self.meter.run([lab.PYTHON, "-c", PING % (1, THERE)])
         self.wait_for_flows(follower, 5)
         rows = self.finish(follower)
@@ -510,7 +511,7 @@ class FlowsTest(unittest.TestCase):
 
     def test_without_a_meter_or_root_one_line_says_so(self):
         self.assertIn("netmeter-loader load", self.refuse(lab.LIST, "--follow", "--pin-dir", "/nonexistent"))
-        # Where anybody may execute it.
+        # In a directory where every user may execute it.
         os.chmod(self.directory, 0o755)
         program = shutil.copy(lab.LIST, self.directory)
         options = {"preexec_fn": lambda: os.setuid(65534), "cwd": "/"}

@@ -124,7 +124,8 @@ TEST_F(HostCostTest, RunsAreCountedToTheLastOne) {
   }
 }
 
-// It said "(attached)", also of what a pin in another mount namespace held.
+// The table said "(attached)" even for a program that a pin in another mount namespace
+// held.
 TEST_F(HostCostTest, WhatHoldsAProgramIsNotGuessed) {
   HostCost cost;
   cost.programs.resize(1);

@@ -276,7 +276,7 @@ std::string FormatGaps(const std::vector<Gap>& gaps) {
   return absl::StrCat(
       html,
       "</table>\n<p class=\"faint\">lost: a reboot or an unload, at most what "
-      "was counted after the last record. late: nothing was recorded, the "
+      "was counted after the last record. delayed: nothing was recorded, the "
       "bytes "
       "stand at the end. clock: the clock was set.</p></section>\n");
 }

@@ -37,9 +37,9 @@ The column SERVICE has the name of any series: a service, a program, a unit, a
 container or an interface, as KIND says. Two kinds of one name are two rows.
 
 What is not known exactly stands below the table:
-  lost    a reboot or an unload: at most what was counted since the last record
-  late    nothing was recorded for a time: its bytes stand in the hour of its end
-  clock   the clock was set: the bytes are right, their day is that of the clock
+  lost     a reboot or an unload: at most what was counted since the last record
+  delayed  nothing was recorded for a time: its bytes stand in the hour of its end
+  clock    the clock was set: the bytes are right, their day is that of the clock
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
@@ -26,8 +27,8 @@ std::string DescribeGap(const Gap& gap) {
   }
   const std::string times =
       absl::StrCat(FormatTime(gap.begin), " to ", FormatTime(gap.end));
-  if (gap.what == "late") {
-    return absl::StrCat("late: ", times,
+  if (gap.what == "delayed") {
+    return absl::StrCat("delayed: ", times,
                         ", no record; its bytes are in the hour of its end");
   }
   return absl::StrCat("lost: ", times,

@@ -35,7 +35,7 @@ class UsageTextTest : public testing::Test {
     for (const UsageRow& row : usage_.rows) usage_.sum += row.counters;
     usage_.shortfalls = {{"satellite", 4096, 12}};
     usage_.gaps = {{1795000000, 1795000060, "lost"},
-                   {1795000100, 1795010060, "late"},
+                   {1795000100, 1795010060, "delayed"},
                    {1795000100, 1794000060, "clock"}};
   }
 
@@ -57,7 +57,8 @@ TEST_F(UsageTextTest, TableHasPeriodSharesSumShortfallsAndGaps) {
       "dropped some\n"
       "lost: 2026-11-18 11:06 to 2026-11-18 11:07, a reboot or an unload; "
       "its bytes are in no sum\n"
-      "late: 2026-11-18 11:08 to 2026-11-18 13:54, no record; its bytes are in "
+      "delayed: 2026-11-18 11:08 to 2026-11-18 13:54, no record; its bytes are "
+      "in "
       "the hour of its end\n"
       "clock: it was set from 2026-11-18 11:08 to 2026-11-06 21:21\n");
 }

@@ -50,8 +50,8 @@ KIND:
   unit            a systemd unit, if names_from of the configuration has unit
   container       a container, by its short id, if names_from has container; as
                   root also by its name, from Docker's or Podman's files
-  retired         the counts of retired idle series of a kind
-                  (netmeter-loader retire)
+  evicted         the counts of evicted idle series of a kind
+                  (netmeter-loader evict)
   pending         traffic of the kinds above on connections that have not named
                   their destination yet; it moves to its own series when they do
   unattributed    sockets that no process owns, such as the kernel's own

@@ -162,8 +162,8 @@ std::vector<ListRow> ListRows(const std::vector<Sample>& now,
   for (const Sample& sample : now) {
     ListRow row;
     row.sample = sample;
-    // Retired traffic was counted under another name before.
-    if (seconds > 0 && sample.kind != Kind::kRetired) {
+    // Evicted traffic was counted under another name before.
+    if (seconds > 0 && sample.kind != Kind::kEvicted) {
       const auto found = old.find(KeyOf(sample));
       const Sample zero;
       const Sample& base = found == old.end() ? zero : *found->second;

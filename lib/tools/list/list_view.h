@@ -51,7 +51,7 @@ enum class ListSort {
 struct ListRow {
   Sample sample;
   // Bytes per second since the previous read. Negative if pending traffic was named, or
-  // a series was retired.
+  // a series was evicted.
   double tx_rate = 0;
   double rx_rate = 0;
 };

@@ -177,10 +177,10 @@ TEST(ListView, SortsDifferencesBelowZeroLast) {
   }
 }
 
-// The bug: a megabyte of last week was the rate of the second in which it was retired.
-TEST(ListView, RetirementIsNoTraffic) {
+// The bug: a megabyte of last week was the rate of the second in which it was evicted.
+TEST(ListView, EvictionIsNoTraffic) {
   const std::vector<ListRow> rows = ListRows(
-      {Make(Kind::kRetired, "binary", "", Path::kDirect, 1000000, 500000)},
+      {Make(Kind::kEvicted, "binary", "", Path::kDirect, 1000000, 500000)},
       {Make(Kind::kBinary, "curl", "", Path::kDirect, 1000000, 500000)}, 1);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].tx_rate, 0);

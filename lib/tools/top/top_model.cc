@@ -11,7 +11,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A counter may shrink: a reloaded meter begins at 0, a retired series that comes back
+// A counter may shrink: a reloaded meter begins at 0, an evicted series that comes back
 // does, too, and a pending series loses what was named.
 uint64_t Delta(uint64_t now, uint64_t before) {
   return now < before ? 0 : now - before;
@@ -100,11 +100,11 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
 }
 
 // A series that is new since the last reading has its whole count as rate, unless it is
-// retired traffic, which was counted under another name before. 0 seconds: no rates.
+// evicted traffic, which was counted under another name before. 0 seconds: no rates.
 void TopModel::UpdateEntry(double seconds, Entry* entry) {
   const Totals &now = entry->now, &before = entry->before;
   TopRow& row = entry->row;
-  const bool rates = seconds > 0 && row.kind != Kind::kRetired;
+  const bool rates = seconds > 0 && row.kind != Kind::kEvicted;
   const auto rate = [&](uint64_t value, uint64_t last) {
     return rates ? static_cast<double>(Delta(value, last)) / seconds : 0;
   };

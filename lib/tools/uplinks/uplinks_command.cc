@@ -88,7 +88,7 @@ void AddNamedLate(const Uplinks& configured, const BalanceInput& input,
   }
 }
 
-// What is forwarded, where this meter counts it; *why not, or what is to be said of it.
+// Reads forwarded traffic if this meter counts it. *why: the reason why not, or a remark.
 absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
                              BalanceInput* input, std::string* why) {
   constexpr char kFeature[] = "forwarded: ";
@@ -109,7 +109,7 @@ absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
   return absl::OkStatus();
 }
 
-// *why: something to be said of what is forwarded, or "".
+// *why: a remark about forwarded traffic, or "".
 absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
                        std::vector<Uncounted>* uncounted, std::string* why) {
   input->pin_dir = pin_dir;

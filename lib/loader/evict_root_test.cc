@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names without end through tables of one size: what is idle gives its room back,
-// no byte is lost, and whoever reads meanwhile sees no counter go back that nobody
-// told him of, wherever the loader is killed.
+// An endless series of names passes through tables of one size. Idle names give back
+// their room, and no byte is lost. No reader sees a counter shrink without notice,
+// whenever the loader is killed.
 
 #include <bpf/bpf.h>
 #include <fcntl.h>
@@ -32,8 +32,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/unique_fd.h"
+#include "lib/loader/evict.h"
 #include "lib/loader/loader_fixture.h"
-#include "lib/loader/retire.h"
 #include "lib/loader/unload.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
@@ -72,11 +72,11 @@ UniqueFd SocketOf(const std::string& service) {
 struct Shared {
   std::atomic<uint64_t> begun{0};  // datagrams of one byte
   std::atomic<uint64_t> sent{0};   // ... that have passed the hook
-  std::atomic<uint64_t> retired{0};
+  std::atomic<uint64_t> evicted{0};
   std::atomic<bool> stop{false};
 };
 
-class RetireRootTest : public LoaderRootTest {
+class EvictRootTest : public LoaderRootTest {
  protected:
   void SetUp() override {
     LoaderRootTest::SetUp();
@@ -91,39 +91,39 @@ class RetireRootTest : public LoaderRootTest {
     munmap(shared_, sizeof(Shared));
   }
 
-  absl::StatusOr<RetireResult> TryRetire(uint32_t idle_seconds = 0) {
-    RetireOptions options;
+  absl::StatusOr<EvictResult> TryEvict(uint32_t idle_seconds = 0) {
+    EvictOptions options;
     options.pin_dir = config_.pin_dir;
     options.idle_seconds = idle_seconds;
-    return Retire(options);
+    return Evict(options);
   }
-  RetireResult MustRetire(uint32_t idle_seconds = 0) {
-    absl::StatusOr<RetireResult> result = TryRetire(idle_seconds);
+  EvictResult MustEvict(uint32_t idle_seconds = 0) {
+    absl::StatusOr<EvictResult> result = TryEvict(idle_seconds);
     EXPECT_TRUE(result.ok()) << result.status();
-    return last_ = result.ok() ? *result : RetireResult();
+    return last_ = result.ok() ? *result : EvictResult();
   }
 
-  // A socket that is closed holds its series for a moment: a retirement came before.
-  void RetireUntilSeriesAre(size_t count) {
-    MustRetire();
+  // A socket that is closed holds its series for a moment: an eviction came before.
+  void EvictUntilSeriesAre(size_t count) {
+    MustEvict();
     for (int i = 0; i < 500 && Payload().size() > count; i++) {
       usleep(20000);
-      MustRetire();
+      MustEvict();
     }
     EXPECT_EQ(Payload().size(), count);
   }
 
-  // How many went, of so many. A UDP socket goes after a grace period of RCU.
-  uint64_t RetireUntil(uint64_t count, uint64_t gone = 0) {
+  // Returns the number of evicted ones. A UDP socket goes after a grace period of RCU.
+  uint64_t EvictUntil(uint64_t count, uint64_t gone = 0) {
     for (int i = 0; i < 100 && gone < count; usleep(100000), i++)
-      gone += MustRetire().series;
+      gone += MustEvict().series;
     return gone;
   }
 
-  // A retirement in a child that is killed after so many steps; what it had done
-  // last, or "".
-  std::string RetireKilledAfter(int steps) {
-    return KilledAfter("", steps - 1, [this] { return TryRetire().ok(); });
+  // An eviction in a child that is killed after this number of steps. Returns its last
+  // step, or "".
+  std::string EvictKilledAfter(int steps) {
+    return KilledAfter("", steps - 1, [this] { return TryEvict().ok(); });
   }
 
   // What `netmeter-loader load` prints, which keeps the configuration.
@@ -141,8 +141,8 @@ class RetireRootTest : public LoaderRootTest {
     return output;
   }
 
-  // Since the last call took note of what is idle. The layout is LastUse of
-  // retire.cc.
+  // The time since the last call looked for idle series. The layout is LastUse of
+  // evict.cc.
   void LetTimePass(uint64_t seconds) {
     const UniqueFd map(bpf_obj_get(Pin("idle").c_str()));
     if (!map.ok()) return;  // no call took note
@@ -217,14 +217,14 @@ class RetireRootTest : public LoaderRootTest {
   }
 
   Shared* shared_ = nullptr;
-  RetireResult last_;  // of MustRetire()
+  EvictResult last_;  // of MustEvict()
 };
 
 // --- Many names --------------------------------------------------------------
 
 // Reads again and again. Each sum must lie between what had been sent before the
 // read and what had begun to be sent after it, each byte in it once; and a series
-// may be less than before, or gone, only if the meter says that some were retired.
+// may be less than before, or gone, only if the meter says that some were evicted.
 class Watcher {
  public:
   Watcher(const std::string& pin_dir, bool keeps, Shared* shared)
@@ -291,14 +291,14 @@ class Watcher {
     }
     if (less) {
       ++resets;
-      if (health->retired_series == last_retired_) {
+      if (health->evicted_series == last_evicted_) {
         error = "a series went back, and nobody said so";
       }
     }
     // Not more than what is known by now: a reset that the next read shows must be
     // told by a number that is more than this one.
-    last_retired_ = retired_before_read_;
-    retired_before_read_ = health->retired_series;
+    last_evicted_ = evicted_before_read_;
+    evicted_before_read_ = health->evicted_series;
     last_ = std::move(now);
     last_sum_ = sum;
     ++reads;
@@ -309,18 +309,18 @@ class Watcher {
   MeterOptions options_;
   std::vector<Sample> samples_;
   std::map<Key, uint64_t> last_;
-  uint64_t last_sum_ = 0, last_retired_ = 0, retired_before_read_ = 0;
+  uint64_t last_sum_ = 0, last_evicted_ = 0, evicted_before_read_ = 0;
   std::thread thread_;
 };
 
 // 40,000 names in 4,096 slots ended in overflow, for good.
-TEST_F(RetireRootTest, NamesWithoutEndPassThroughTheTables) {
+TEST_F(EvictRootTest, NamesWithoutEndPassThroughTheTables) {
   constexpr uint64_t kNames = 40000, kRoom = 3000;
   MustLoad();
   const pid_t child = Start([&] {
     for (uint64_t i = 0; i < kNames; i++) {
       // As many names as there is room for, whoever takes how long.
-      while (i >= shared_->retired + kRoom) usleep(100);
+      while (i >= shared_->evicted + kRoom) usleep(100);
       const UniqueFd fd = SocketOf(absl::StrCat("name-", i));
       if (!fd.ok()) return 1;
       shared_->begun++;
@@ -337,8 +337,8 @@ TEST_F(RetireRootTest, NamesWithoutEndPassThroughTheTables) {
   uint64_t names = 0;
   for (bool ended = false; !ended; sweeps++) {
     ended = waitpid(child, &status, WNOHANG) == child;
-    const RetireResult result = MustRetire();
-    shared_->retired += std::min(result.series, result.names);
+    const EvictResult result = MustEvict();
+    shared_->evicted += std::min(result.series, result.names);
     names += result.names;
     if (HasFailure()) kill(child, SIGKILL);
   }
@@ -359,21 +359,21 @@ TEST_F(RetireRootTest, NamesWithoutEndPassThroughTheTables) {
          static_cast<unsigned long long>(three.reads));
   EXPECT_EQ(PayloadSent(), kNames);
   const auto payload = Payload();
-  EXPECT_EQ(payload.at("retired service"), kNames);
+  EXPECT_EQ(payload.at("evicted service"), kNames);
   EXPECT_EQ(payload.size(), 1u);
   const Health health = MustReadHealth();
-  EXPECT_EQ(health.lost_packets_series_full, 0u);
-  EXPECT_EQ(health.lost_names_full, 0u);
-  EXPECT_EQ(health.retired_series, kNames);
-  EXPECT_EQ(health.retired_names, names);
+  EXPECT_EQ(health.misattributed_packets_series_full, 0u);
+  EXPECT_EQ(health.misattributed_names_full, 0u);
+  EXPECT_EQ(health.evicted_series, kNames);
+  EXPECT_EQ(health.evicted_names, names);
   EXPECT_EQ(health.series, 1u);
 }
 
 // --- At once -----------------------------------------------------------------
 
-// Two of them, under traffic, while the tables grow, programs are replaced, and at
-// last all is unloaded.
-TEST_F(RetireRootTest, RetirementsLoadsAndAnUnloadMayMeet) {
+// Two evictions run under traffic while the tables grow, programs are replaced, and
+// finally the meter is unloaded.
+TEST_F(EvictRootTest, EvictionsLoadsAndAnUnloadMayMeet) {
   config_.max_series = config_.max_names = 300;
   MustLoad();
   const pid_t churn = Start([&] {
@@ -395,15 +395,15 @@ TEST_F(RetireRootTest, RetirementsLoadsAndAnUnloadMayMeet) {
     sweepers.push_back(Start([&] {
       while (!shared_->stop) {
         usleep(30000);  // others want the lock, too, and no queue is kept
-        const absl::StatusOr<RetireResult> result = TryRetire();
+        const absl::StatusOr<EvictResult> result = TryEvict();
         if (result.ok()) {
-          shared_->retired += result->series;
+          shared_->evicted += result->series;
           continue;
         }
         const std::string error(result.status().message());
         if (absl::StrContains(error, "has held it for"))
           continue;  // waited long
-        fprintf(stderr, "retire: %s\n", error.c_str());
+        fprintf(stderr, "evict: %s\n", error.c_str());
         return 1;
       }
       return 0;
@@ -419,20 +419,20 @@ TEST_F(RetireRootTest, RetirementsLoadsAndAnUnloadMayMeet) {
   shared_->stop = true;
   EXPECT_EQ(Wait(churn), 0);
   for (const pid_t child : sweepers) EXPECT_EQ(Wait(child), 0);
-  EXPECT_GT(shared_->retired, 300u);
-  MustRetire();
+  EXPECT_GT(shared_->evicted, 300u);
+  MustEvict();
   EXPECT_EQ(shared_->begun, shared_->sent);
   const auto payload = Payload();
   uint64_t sum = 0;
   for (const auto& kind : payload) sum += kind.second;
   EXPECT_EQ(sum, shared_->sent);
-  EXPECT_LE(payload.size(), 2u) << "retired, and overflow while it grew";
+  EXPECT_LE(payload.size(), 2u) << "evicted, and overflow while it grew";
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 
   shared_->stop = false;
   const pid_t sweeper = Start([&] {
     for (;; usleep(30000)) {
-      const absl::Status status = TryRetire().status();
+      const absl::Status status = TryEvict().status();
       if (!status.ok()) return absl::IsNotFound(status) ? 0 : 1;
     }
   });
@@ -448,12 +448,12 @@ TEST_F(RetireRootTest, RetirementsLoadsAndAnUnloadMayMeet) {
 
 // --- What is not idle --------------------------------------------------------
 
-TEST_F(RetireRootTest, WhatAProcessOrASocketHasStays) {
+TEST_F(EvictRootTest, WhatAProcessOrASocketHasStays) {
   MustLoad();
   int ready[2];
   ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
   const pid_t holder = Start([&] {
-    // Of a service that no process is.
+    // A service that no process belongs to.
     const UniqueFd held = SocketOf("held");
     if (!Send(held.get(), 10)) return 1;
     // A process of that name, which has no socket any more.
@@ -469,46 +469,46 @@ TEST_F(RetireRootTest, WhatAProcessOrASocketHasStays) {
   });
   char byte;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  EXPECT_EQ(RetireUntil(1), 1u);
+  EXPECT_EQ(EvictUntil(1), 1u);
   EXPECT_EQ(last_.names, 1u);
   auto payload = Payload();
   EXPECT_EQ(payload["service held"], 10u);
   EXPECT_EQ(payload["service running"], 20u);
-  EXPECT_EQ(payload["retired service"], 40u);
+  EXPECT_EQ(payload["evicted service"], 40u);
   EXPECT_EQ(payload.count("service gone"), 0u);
   kill(holder, SIGKILL);
   Wait(holder);
-  EXPECT_EQ(RetireUntil(2), 2u);
+  EXPECT_EQ(EvictUntil(2), 2u);
   payload = Payload();
   EXPECT_EQ(payload.size(), 1u);
-  EXPECT_EQ(payload["retired service"], 70u);
+  EXPECT_EQ(payload["evicted service"], 70u);
   close(ready[0]);
   close(ready[1]);
 }
 
-TEST_F(RetireRootTest, WhatHasCountedSomethingSinceIsNotIdle) {
+TEST_F(EvictRootTest, WhatHasCountedSomethingSinceIsNotIdle) {
   MustLoad();
   ASSERT_EQ(Churn("a", 2), 0);
-  EXPECT_EQ(MustRetire(1000).series, 0u);  // takes note
+  EXPECT_EQ(MustEvict(1000).series, 0u);  // takes note
   usleep(1200000);
-  EXPECT_EQ(MustRetire(1000).series, 0u);  // idle since the call before
+  EXPECT_EQ(MustEvict(1000).series, 0u);  // idle since the call before
   usleep(1200000);
   ASSERT_EQ(Churn("a", 1), 0);  // a0, and not a1
-  EXPECT_EQ(MustRetire(2).series, 1u);
+  EXPECT_EQ(MustEvict(2).series, 1u);
   EXPECT_EQ(Payload()["service a0"], 2u);
   usleep(2200000);
-  EXPECT_EQ(MustRetire(2).series, 1u);
-  EXPECT_EQ(Payload()["retired service"], 3u);
+  EXPECT_EQ(MustEvict(2).series, 1u);
+  EXPECT_EQ(Payload()["evicted service"], 3u);
 }
 
 // A name that comes back begins anew.
-TEST_F(RetireRootTest, ASeriesThatComesBackBeginsAtNothing) {
+TEST_F(EvictRootTest, ASeriesThatComesBackBeginsAtNothing) {
   MustLoad();
   for (uint64_t round = 1; round <= 3; round++) {
     ASSERT_EQ(Churn("again", 1), 0);
     EXPECT_EQ(Payload()["service again0"], 1u);
-    EXPECT_EQ(RetireUntil(1), 1u);
-    EXPECT_EQ(Payload()["retired service"], round);
+    EXPECT_EQ(EvictUntil(1), 1u);
+    EXPECT_EQ(Payload()["evicted service"], round);
     EXPECT_EQ(Payload().size(), 1u);
   }
   // Kinds have series of their own.
@@ -516,41 +516,41 @@ TEST_F(RetireRootTest, ASeriesThatComesBackBeginsAtNothing) {
   EXPECT_EQ(Payload()["binary loader_root_test"], 5u);
 }
 
-TEST_F(RetireRootTest, TablesThatAreEmptierThanAskedForStay) {
+TEST_F(EvictRootTest, TablesThatAreEmptierThanAskedForStay) {
   config_.max_series = NM_SLOT_FIRST + 10;
   MustLoad();
   ASSERT_EQ(Churn("a", 4), 0);
-  RetireOptions options;
+  EvictOptions options;
   options.pin_dir = config_.pin_dir;
   options.idle_seconds = 0;
   options.full_percent = 50;
-  absl::StatusOr<RetireResult> result = Retire(options);
+  absl::StatusOr<EvictResult> result = Evict(options);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(result->needed);
   ASSERT_EQ(Churn("b", 1), 0);
-  result = Retire(options);
+  result = Evict(options);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->needed);
-  EXPECT_EQ(RetireUntil(5, result->series), 5u);
+  EXPECT_EQ(EvictUntil(5, result->series), 5u);
 }
 
-// The first slot of a kind that is folded becomes the series `retired`, so that
+// The first slot of a kind that is folded becomes the series `evicted`, so that
 // tables which are full can be emptied.
-TEST_F(RetireRootTest, FullTablesAreEmptied) {
+TEST_F(EvictRootTest, FullTablesAreEmptied) {
   config_.max_series = NM_SLOT_FIRST + 10;
   config_.max_names = NM_NAME_FIRST + 11;  // and that of this program
   MustLoad();
   for (int round = 0; round < 5; round++) {
     ASSERT_EQ(Churn(absl::StrCat("r", round, "-"), round == 0 ? 10 : 9), 0);
     EXPECT_EQ(MustReadHealth().series, 10u);
-    EXPECT_EQ(RetireUntil(round == 0 ? 10 : 9), round == 0 ? 10u : 9u);
+    EXPECT_EQ(EvictUntil(round == 0 ? 10 : 9), round == 0 ? 10u : 9u);
   }
-  EXPECT_EQ(Payload()["retired service"], 46u);
-  EXPECT_EQ(MustReadHealth().lost_packets_series_full, 0u);
+  EXPECT_EQ(Payload()["evicted service"], 46u);
+  EXPECT_EQ(MustReadHealth().misattributed_packets_series_full, 0u);
 }
 
-// A user's share of the tables was used up for good by names that were gone.
-TEST_F(RetireRootTest, AUserGetsHisShareBack) {
+// Names that had gone used a user's quota forever.
+TEST_F(EvictRootTest, AUserGetsItsQuotaBack) {
   config_.max_series = 400;
   config_.max_names = 400;  // an eighth: 50
   MustLoad();
@@ -567,15 +567,15 @@ TEST_F(RetireRootTest, AUserGetsHisShareBack) {
               }),
               0)
         << round;
-    MustRetire();
+    MustEvict();
   }
-  EXPECT_EQ(Payload()["retired service"], 160u);
-  EXPECT_EQ(MustReadHealth().lost_names_capped, 0u);
-  EXPECT_EQ(MustReadHealth().lost_packets_series_capped, 0u);
+  EXPECT_EQ(Payload()["evicted service"], 160u);
+  EXPECT_EQ(MustReadHealth().misattributed_names_over_quota, 0u);
+  EXPECT_EQ(MustReadHealth().misattributed_packets_series_over_quota, 0u);
 }
 
-// Nobody has to call retire on a host where load is called again.
-TEST_F(RetireRootTest, ALoadTakesBackWhatIsIdleIfTablesAreHalfFull) {
+// Nobody has to call evict on a host where load is called again.
+TEST_F(EvictRootTest, ALoadTakesBackWhatIsIdleIfTablesAreHalfFull) {
   config_.max_series = NM_SLOT_FIRST + 10;
   MustLoad();
   ASSERT_EQ(Churn("a", 4), 0);
@@ -585,22 +585,22 @@ TEST_F(RetireRootTest, ALoadTakesBackWhatIsIdleIfTablesAreHalfFull) {
   ASSERT_EQ(Churn("b", 2), 0);
   // It only takes note of them.
   EXPECT_THAT(LoadByProgram(),
-              HasSubstr("half full: retired 0 idle series and 0 idle names"));
+              HasSubstr("half full: evicted 0 idle series and 0 idle names"));
   LetTimePass(3500);
-  EXPECT_THAT(LoadByProgram(), HasSubstr("half full: retired 0 idle series"));
+  EXPECT_THAT(LoadByProgram(), HasSubstr("half full: evicted 0 idle series"));
   LetTimePass(101);
   ASSERT_EQ(Churn("b", 1), 0);  // b0, and not b1
   EXPECT_THAT(LoadByProgram(),
-              HasSubstr("half full: retired 5 idle series and 5 idle names"));
+              HasSubstr("half full: evicted 5 idle series and 5 idle names"));
   auto payload = Payload();
-  EXPECT_EQ(payload["retired service"], 5u);
+  EXPECT_EQ(payload["evicted service"], 5u);
   EXPECT_EQ(payload["service b0"], 2u);
   EXPECT_THAT(LoadByProgram(), Not(HasSubstr("full")));
 }
 
-// A program of somebody else's can keep ours from that hook; nobody counts
-// connections then, there is no map for it, and retire looked into it.
-TEST_F(RetireRootTest, WithoutATableOfSocketsSeriesAreRetiredAsWell) {
+// Another program can keep ours from that hook. Then connections are not counted and
+// their map is missing, but evict read it.
+TEST_F(EvictRootTest, WithoutATableOfSocketsSeriesAreEvictedAsWell) {
   const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
                            {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
   const UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_SOCK_OPS, "foreign", "GPL",
@@ -612,8 +612,8 @@ TEST_F(RetireRootTest, WithoutATableOfSocketsSeriesAreRetiredAsWell) {
             0);
   MustLoad();
   ASSERT_EQ(Churn("a", 4), 0);
-  EXPECT_EQ(RetireUntil(4), 4u);
-  EXPECT_EQ(Payload().at("retired service"), 4u);
+  EXPECT_EQ(EvictUntil(4), 4u);
+  EXPECT_EQ(Payload().at("evicted service"), 4u);
   EXPECT_EQ(bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_SOCK_OPS),
             0);
 }
@@ -621,8 +621,8 @@ TEST_F(RetireRootTest, WithoutATableOfSocketsSeriesAreRetiredAsWell) {
 // --- Kills -------------------------------------------------------------------
 
 // What it leaves counts, is read, and is not given away: not by the next
-// retirement, nor by a growth.
-TEST_F(RetireRootTest, ARetirementMayBeKilledBetweenAnyTwoSteps) {
+// eviction, nor by a growth.
+TEST_F(EvictRootTest, AnEvictionMayBeKilledBetweenAnyTwoSteps) {
   config_.max_series = 100;
   config_.max_names = 100;
   MustLoad();
@@ -646,7 +646,7 @@ TEST_F(RetireRootTest, ARetirementMayBeKilledBetweenAnyTwoSteps) {
     ASSERT_EQ(Churn("same-", 3), 0);
     ASSERT_EQ(Churn(absl::StrCat("new-", steps, "-"), 4), 0);
     expected += 7;
-    last = RetireKilledAfter(steps);
+    last = EvictKilledAfter(steps);
     SCOPED_TRACE(absl::StrCat("killed after step ", steps, ": ", last));
     EXPECT_EQ(sum(), expected);
     ASSERT_EQ(Churn("same-", 3), 0);
@@ -661,9 +661,9 @@ TEST_F(RetireRootTest, ARetirementMayBeKilledBetweenAnyTwoSteps) {
       expected += 5;
     }
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
-    RetireUntilSeriesAre(1);
+    EvictUntilSeriesAre(1);
     EXPECT_EQ(sum(), expected);
-    EXPECT_EQ(Payload().at("retired service"), expected);
+    EXPECT_EQ(Payload().at("evicted service"), expected);
     EXPECT_EQ(MustReadHealth().series, 1u);
     EXPECT_LE(MustReadHealth().names, 1u);
   }
@@ -671,12 +671,12 @@ TEST_F(RetireRootTest, ARetirementMayBeKilledBetweenAnyTwoSteps) {
 }
 
 // It said that nothing was loaded.
-TEST_F(RetireRootTest, WhoMayNotLookIsToldSo) {
+TEST_F(EvictRootTest, WhoMayNotLookIsToldSo) {
   MustLoad();
   for (const gid_t gid : {kGid, gid_t{65534}}) {
     EXPECT_EQ(InChild([&] {
                 if (!BecomeUser(gid)) return 1;
-                const absl::Status status = TryRetire().status();
+                const absl::Status status = TryEvict().status();
                 return absl::IsPermissionDenied(status) &&
                                absl::EndsWith(status.message(), "(run as root)")
                            ? 0
@@ -687,8 +687,8 @@ TEST_F(RetireRootTest, WhoMayNotLookIsToldSo) {
   }
 }
 
-TEST_F(RetireRootTest, WithoutAMeterThereIsNothingToRetire) {
-  const absl::StatusOr<RetireResult> result = TryRetire();
+TEST_F(EvictRootTest, WithoutAMeterThereIsNothingToEvict) {
+  const absl::StatusOr<EvictResult> result = TryEvict();
   EXPECT_TRUE(absl::IsNotFound(result.status())) << result.status();
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("not loaded"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/retire.h"
+#include "lib/loader/evict.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -53,7 +53,7 @@ struct LastUse {
   uint64_t head = 0;
   uint64_t total = 0;
   uint64_t since_ns = 0;  // CLOCK_BOOTTIME at which it was first seen so
-  uint64_t user = 0;      // whose share it is of, since its key is gone
+  uint64_t user = 0;      // whose quota it uses, since its key is gone
 };
 
 // An idle slot.
@@ -102,7 +102,7 @@ absl::Status ReadAll(int fd, size_t value_size, const char* what, Body body) {
 
 class Sweep {
  public:
-  Sweep(const PinDir& pins, const RetireOptions& options,
+  Sweep(const PinDir& pins, const EvictOptions& options,
         std::shared_ptr<const SharedMaps> maps)
       : pins_(pins), options_(options), maps_(std::move(maps)) {}
   ~Sweep() {
@@ -113,7 +113,7 @@ class Sweep {
   Sweep(const Sweep&) = delete;
   Sweep& operator=(const Sweep&) = delete;
 
-  absl::Status Run(RetireResult* result);
+  absl::Status Run(EvictResult* result);
 
  private:
   const MapView& view() const { return maps_->view(); }
@@ -145,7 +145,7 @@ class Sweep {
                                     const std::vector<nm_idle>& idle) const;
 
   const PinDir& pins_;
-  const RetireOptions& options_;
+  const EvictOptions& options_;
   const std::shared_ptr<const SharedMaps> maps_;
   std::unique_ptr<MeterObject> object_;
   LastUse* uses_ = nullptr;  // the map `idle`
@@ -164,7 +164,7 @@ nm_cell Sweep::HeadOf(uint32_t slot) const {
   return head;
 }
 
-// Of all counters. One that has counted something has another one.
+// The sum of all counters: if a slot has counted anything since, its sum is another one.
 uint64_t Sweep::TotalOf(uint32_t slot, bool with_tcp) const {
   uint64_t total = 0;
   for (uint32_t i = 0; i < view().cells_per_series; i++) {
@@ -172,7 +172,7 @@ uint64_t Sweep::TotalOf(uint32_t slot, bool with_tcp) const {
       total += __atomic_load_n(Cell(slot, i) + word, __ATOMIC_RELAXED);
     }
   }
-  // Without a table of sockets nobody counts connections, and there is no map.
+  // Without a table of sockets, connections are not counted, and there is no map.
   if (!with_tcp || view().tcp == nullptr) return total;
   const auto* const tcp = reinterpret_cast<const nm_u64*>(&TcpAt(view(), slot));
   for (size_t word = 1; word < sizeof(nm_tcp) / sizeof(*tcp); word++) {
@@ -196,7 +196,7 @@ absl::Status Sweep::OpenObject() {
   // A file with types does not help: nm_scan is an iterator, of a type of the kernel's.
   if (!KernelShowsTypes()) {
     return absl::UnimplementedError(
-        "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), without which retire "
+        "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), without which evict "
         "cannot tell what sockets use");
   }
   const nm_info& info = *view().info;
@@ -322,7 +322,7 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
   std::vector<IdleSlot> idle;
   for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
     const nm_cell head = HeadOf(slot);
-    // Nobody's, retired already, or `unattributed` of an uplink.
+    // Nobody's, evicted already, or `unattributed` of an uplink.
     if (head.service <= NM_NAME_UNATTRIBUTED) continue;
     IdleSlot found;
     found.slot = slot;
@@ -333,7 +333,8 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
     use.total = found.total;
     use.since_ns = now;
     if (uses_[slot].head != use.head || uses_[slot].total != use.total) {
-      // The same series: a call was killed before it gave back the share.
+      // The slot has the series of the call before, which was killed before it gave back
+      // the quota.
       if (uses_[slot].head == use.head) use.user = uses_[slot].user;
       uses_[slot] = use;
     }
@@ -387,7 +388,7 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::KeepWhatIsUsed(
         TotalOf(one.slot, true) == one.total) {
       rest.push_back(one);
     } else if (one.linked) {
-      // There is a key already where a packet has made the series anew.
+      // The key exists already if a packet has created the series again.
       bpf_map_update_elem(series, &one.key, &one.value, BPF_NOEXIST);
     }
   }
@@ -411,7 +412,7 @@ absl::StatusOr<std::vector<bool>> Sweep::NamesInUse(const Marks& held) const {
   }
   for (uint32_t slot = 1; slot < view().max_series; slot++) {
     const nm_cell head = HeadOf(slot);
-    if (head.kind == NM_KIND_RETIRED) continue;
+    if (head.kind == NM_KIND_EVICTED) continue;
     use(head.service);
     use(head.destination);
   }
@@ -419,7 +420,7 @@ absl::StatusOr<std::vector<bool>> Sweep::NamesInUse(const Marks& held) const {
   NETMETER_RETURN_IF_ERROR((ReadAll<nm_series_key, nm_series_value>(
       object_->MapFd("series"), sizeof(nm_series_value), "series",
       [&](const nm_series_key& key, const nm_series_value&) {
-        if (key.special == NM_SPECIAL_RETIRED) return;
+        if (key.special == NM_SPECIAL_EVICTED) return;
         use(key.service);
         use(key.destination);
       })));
@@ -497,13 +498,13 @@ absl::StatusOr<std::vector<IdleName>> Sweep::KeepNamesInUse(
   return rest;
 }
 
-// How many names on the wire a service may add is bounded: those that are retired
+// How many names on the wire a service may add is bounded: those that are evicted
 // count no more. One that it adds at this moment may not count either.
 absl::Status Sweep::CountWireNames() const {
   std::vector<std::set<uint32_t>> names(view().max_names);
   for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
     const nm_cell head = HeadOf(slot);
-    if (head.kind == NM_KIND_RETIRED || head.service >= names.size() ||
+    if (head.kind == NM_KIND_EVICTED || head.service >= names.size() ||
         head.destination >= names.size() ||
         NameAt(view(), head.destination).kind != NM_KIND_WIRE) {
       continue;
@@ -537,7 +538,7 @@ absl::StatusOr<uint32_t> Sweep::TakeBack(
   return static_cast<uint32_t>(idle.size());
 }
 
-absl::Status Sweep::Run(RetireResult* result) {
+absl::Status Sweep::Run(EvictResult* result) {
   NETMETER_RETURN_IF_ERROR(OpenObject());
   NETMETER_RETURN_IF_ERROR(OpenUses());
   NETMETER_RETURN_IF_ERROR(ReadProcesses());
@@ -607,7 +608,7 @@ absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
 
 }  // namespace
 
-absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
+absl::StatusOr<EvictResult> Evict(const EvictOptions& options) {
   const std::string& pin_dir = options.pin_dir;
   const PinDir pins(pin_dir);
   CaptureLibbpfMessages();
@@ -626,7 +627,7 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   const MapView& view = (*maps)->view();
   NETMETER_RETURN_IF_ERROR(CheckMeter(pin_dir, *view.info));
 
-  RetireResult result;
+  EvictResult result;
   const auto measure = [&] {
     result.series_used =
         __atomic_load_n(&view.stats->series_used, __ATOMIC_RELAXED);
@@ -659,17 +660,17 @@ constexpr uint32_t kFullPercentAtLoad = 50;
 
 }  // namespace
 
-std::string RetireAfterLoad(const std::string& pin_dir) {
-  RetireOptions options;
+std::string EvictAfterLoad(const std::string& pin_dir) {
+  EvictOptions options;
   options.pin_dir = pin_dir;
   options.full_percent = kFullPercentAtLoad;
-  const absl::StatusOr<RetireResult> result = Retire(options);
+  const absl::StatusOr<EvictResult> result = Evict(options);
   if (!result.ok()) {
-    return absl::StrCat("idle series were not retired: ",
+    return absl::StrCat("idle series were not evicted: ",
                         result.status().message());
   }
   if (!result->needed) return "";
-  return absl::StrCat("the tables are more than half full: retired ",
+  return absl::StrCat("the tables are more than half full: evicted ",
                       result->series, " idle series and ", result->names,
                       " idle names");
 }

@@ -74,7 +74,7 @@ class Holder {
   UniqueFd go_, socket_;
 };
 
-class SharesRootTest : public LoaderRootTest {
+class QuotaRootTest : public LoaderRootTest {
  protected:
   void SetUp() override {
     LoaderRootTest::SetUp();
@@ -108,7 +108,7 @@ class SharesRootTest : public LoaderRootTest {
 };
 
 // The bug: a load that changed anything gave each user an eighth of the names anew.
-TEST_F(SharesRootTest, AUserGetsNoOtherShareByALoad) {
+TEST_F(QuotaRootTest, AUserGetsNoOtherShareByALoad) {
   MustLoad();
   EXPECT_EQ(AddedByUser("a"), 49);  // and the name of this program
   for (const uint16_t port : {7001, 7002}) {
@@ -129,7 +129,7 @@ TEST_F(SharesRootTest, AUserGetsNoOtherShareByALoad) {
 
 // The bug: what was open at a load counted for the effective user of its process, so
 // that a socket which su(1) had been given was root's.
-TEST_F(SharesRootTest, AnOpenSocketIsOfTheRealUser) {
+TEST_F(QuotaRootTest, AnOpenSocketIsOfTheRealUser) {
   const Holder holder(cgroup_, kNobody);
   MustLoad();
   const nm_owner owner = OwnerOf(holder.socket());
@@ -139,7 +139,7 @@ TEST_F(SharesRootTest, AnOpenSocketIsOfTheRealUser) {
 
 // The bug: one call without memory left an open socket without an owner, or in
 // `overflow`, for as long as it was open, and the load said that all was well.
-TEST_F(SharesRootTest, AnOpenSocketHasItsOwnerThoughMemoryIsShort) {
+TEST_F(QuotaRootTest, AnOpenSocketHasItsOwnerThoughMemoryIsShort) {
   const Holder holder(cgroup_, 0);
   const auto load = [&] { return Load(config_).status(); };
   const std::vector<std::string> calls =
@@ -170,8 +170,8 @@ TEST_F(SharesRootTest, AnOpenSocketHasItsOwnerThoughMemoryIsShort) {
 
 // The bug: a first load made the names of all processes at root's expense, those with
 // the highest numbers first, so that a user who had enough of them left root no name.
-TEST_F(SharesRootTest, AFirstLoadNamesProcessesAtTheirUsersExpense) {
-  std::string folder = "/tmp/nm-shares-XXXXXX";
+TEST_F(QuotaRootTest, AFirstLoadNamesProcessesAtTheirUsersExpense) {
+  std::string folder = "/tmp/nm-quota-XXXXXX";
   ASSERT_NE(mkdtemp(&folder[0]), nullptr);
   ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
   int executes[2];
@@ -216,7 +216,7 @@ TEST_F(SharesRootTest, AFirstLoadNamesProcessesAtTheirUsersExpense) {
 }
 
 // The bug: so did the cap on names of destinations start again.
-TEST_F(SharesRootTest, AServiceGetsNoOtherDestinationsByALoad) {
+TEST_F(QuotaRootTest, AServiceGetsNoOtherDestinationsByALoad) {
   MustLoad();
   const UniqueFd counts(bpf_obj_get(Pin("wire_names").c_str()));
   const uint32_t id = NM_NAME_FIRST + 10, count = 77;

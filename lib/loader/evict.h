@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Frees idle entries: series whose names no process and no socket has and that have
 // counted nothing for some time, and names that are no longer used. Their totals are
-// added, to the byte, to a series of kind `retired` (bpf/retire.bpf.h).
+// added, to the byte, to a series of kind `evicted` (bpf/evict.bpf.h).
 //
-//   RetireOptions options;
+//   EvictOptions options;
 //   options.pin_dir = "/run/netmeter";
-//   absl::StatusOr<RetireResult> result = Retire(options);
+//   absl::StatusOr<EvictResult> result = Evict(options);
 //
 // There is no daemon: root or a systemd timer calls it, and so does each `load` that
 // finds a meter with half-full tables. To see how long a series has been idle, each call
@@ -24,7 +24,7 @@
 //    check, but the sockets that it handed on have no such successor. If a socket has it,
 //    or something was counted, it is linked again, or left to the next call.
 // 4. Wait once more, for a program that runs for a socket that has closed meanwhile.
-// 5. Fold. A program adds the totals to the series `retired`, clears the cells and
+// 5. Fold. A program adds the totals to the series `evicted`, clears the cells and
 //    returns the slot, in one run. Readers notice that (nm_stats.moves).
 //
 // Names are then freed in the same way. If a call is killed in between, slots and names
@@ -33,8 +33,8 @@
 //
 // Threads: one at a time, under the lock of lib/loader/pin_dir.h.
 
-#ifndef NETMETER_LIB_LOADER_RETIRE_H_
-#define NETMETER_LIB_LOADER_RETIRE_H_
+#ifndef NETMETER_LIB_LOADER_EVICT_H_
+#define NETMETER_LIB_LOADER_EVICT_H_
 
 #include <cstdint>
 #include <string>
@@ -44,7 +44,7 @@
 namespace netmeter {
 namespace internal {
 
-struct RetireOptions {
+struct EvictOptions {
   std::string pin_dir;
   // A series that has counted something within this time is not idle. The time is
   // measured between calls: the first call only stores the totals, unless this is 0.
@@ -53,9 +53,9 @@ struct RetireOptions {
   uint32_t full_percent = 0;
 };
 
-struct RetireResult {
+struct EvictResult {
   bool needed = false;  // not: the tables are emptier than full_percent
-  uint32_t series = 0;  // retired
+  uint32_t series = 0;  // evicted
   uint32_t names = 0;   // forgotten
   uint64_t series_used = 0, series_limit = 0;  // after that
   uint64_t names_used = 0, names_limit = 0;
@@ -63,14 +63,14 @@ struct RetireResult {
 
 // NotFound if no meter is loaded. FailedPrecondition if the meter is of another version,
 // or an unfinished load must complete first.
-absl::StatusOr<RetireResult> Retire(const RetireOptions& options);
+absl::StatusOr<EvictResult> Evict(const EvictOptions& options);
 
-// Each `load` ends with this. It retires what has been idle for an hour, if half of the
+// Each `load` ends with this. It evicts what has been idle for an hour, if half of the
 // series or names are in use. A load does not fail because of it: errors are returned as
 // a note for people, or "".
-std::string RetireAfterLoad(const std::string& pin_dir);
+std::string EvictAfterLoad(const std::string& pin_dir);
 
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_LOADER_RETIRE_H_
+#endif  // NETMETER_LIB_LOADER_EVICT_H_

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who a process is by where it runs: by its unit or its container, as its
-// cgroup tells.
+// The name of a process by its cgroup: its unit or its container.
 
 #include <string.h>
 #include <sys/stat.h>
@@ -36,7 +35,7 @@ std::string Id(char digit) { return std::string(64, digit); }
 class PlaceTest : public LiveTest {
  protected:
   static void SetUpTestSuite() {
-    meter_ = new MeteredCgroup("places", kConfig);
+    meter_ = new MeteredCgroup("cgroup_names", kConfig);
   }
   static void TearDownTestSuite() {
     delete meter_;
@@ -87,7 +86,8 @@ class PlaceTest : public LiveTest {
     return meter_->TotalOf(kind, name).tx_payload;
   }
 
-  // What runs is the place's, or, where it cannot be read, the executable's.
+  // A process has the name of its cgroup, or of its executable if the cgroup cannot be
+  // read.
   void ExpectPayload(Kind kind, const std::string& name,
                      const std::string& executable, int64_t bytes) {
     if (!MayReadKernelMemory()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests DeltaVisitor with series that are retired, on maps that the test makes itself.
+// Tests DeltaVisitor with series that are evicted, on maps that the test makes itself.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -13,19 +13,19 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// The first series of four, a service's, becomes the series of kind retired.
-void RetireFirstService(FakeMeter* meter) {
+// The first series of four, a service's, becomes the series of kind evicted.
+void EvictFirstService(FakeMeter* meter) {
   nm_cell* const first = meter->cell(NM_SLOT_FIRST, 0);
-  nm_cell* const retired = meter->cell(NM_SLOT_FIRST + 4, 0);
-  *retired = *first;
-  retired->kind = NM_KIND_RETIRED;
-  retired->service = retired->destination = NM_KIND_SERVICE;
+  nm_cell* const evicted = meter->cell(NM_SLOT_FIRST + 4, 0);
+  *evicted = *first;
+  evicted->kind = NM_KIND_EVICTED;
+  evicted->service = evicted->destination = NM_KIND_SERVICE;
   memset(first, 0, sizeof(*first));
   meter->stats()->slots_allocated = 5;
 }
 
 // The bug: the series was taken as delivered until it had passed its old value.
-TEST_F(MagmaRootTest, ASeriesThatWasRetiredAndIsBackBeginsAtZero) {
+TEST_F(MagmaRootTest, ASeriesThatWasEvictedAndIsBackBeginsAtZero) {
   DeltaVisitor visitor(meter_, host_options_);
   Host host;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
@@ -44,9 +44,9 @@ TEST_F(MagmaRootTest, ASeriesThatWasRetiredAndIsBackBeginsAtZero) {
   EXPECT_EQ(host.Sent("state", "d1"), 230u);
 }
 
-// A counter is the sum of several series. The bug: one of them was retired, the counter
+// A counter is the sum of several series. The bug: one of them was evicted, the counter
 // decreased, and its remaining total was delivered again.
-TEST_F(MagmaRootTest, ARetiredPartOfACounterIsNotDeliveredAgain) {
+TEST_F(MagmaRootTest, AnEvictedPartOfACounterIsNotDeliveredAgain) {
   // A program with two destinations, which are one counter of kernsnoopd's family.
   fake_->SetName(20, NM_KIND_BINARY, "curl");
   for (uint32_t i = 4; i < 6; ++i) {
@@ -62,12 +62,12 @@ TEST_F(MagmaRootTest, ARetiredPartOfACounterIsNotDeliveredAgain) {
   ASSERT_EQ(expected.count(key), 1u);
   EXPECT_EQ(expected.at(key), 500u + 600u);
 
-  nm_cell retired = *fake_->cell(NM_SLOT_FIRST + 4, 0);
-  retired.kind = NM_KIND_RETIRED;
-  retired.destination = NM_KIND_BINARY;
+  nm_cell evicted = *fake_->cell(NM_SLOT_FIRST + 4, 0);
+  evicted.kind = NM_KIND_EVICTED;
+  evicted.destination = NM_KIND_BINARY;
   memset(fake_->cell(NM_SLOT_FIRST + 4, 0), 0, sizeof(nm_cell));
   fake_->stats()->slots_allocated = 7;
-  *fake_->cell(NM_SLOT_FIRST + 6, 0) = retired;
+  *fake_->cell(NM_SLOT_FIRST + 6, 0) = evicted;
   fake_->stats()->moves += 2;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   for (const auto& counter : host.counters()) {
@@ -78,10 +78,10 @@ TEST_F(MagmaRootTest, ARetiredPartOfACounterIsNotDeliveredAgain) {
   EXPECT_EQ(host.counters().at(key), 1107u);
 }
 
-// One load may rename and retire. The bug: all missing totals were taken as renamed. An
-// equal amount of the service's other traffic was held back, and the retired bytes were
+// One load may rename and evict. The bug: all missing totals were taken as renamed. An
+// equal amount of the service's other traffic was held back, and the evicted bytes were
 // delivered again.
-TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
+TEST_F(MagmaRootTest, ALoadThatEvictsHoldsNothingBackAndRepeatsNothing) {
   for (uint32_t i = 0; i < 4; ++i) {
     fake_->cell(NM_SLOT_FIRST + i, 0)->tx_bytes = 1000 * (i + 1);
   }
@@ -89,8 +89,8 @@ TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
   Host host;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
 
-  // d0 of mme is retired, d2 of mme has more, and d1 of state has another name.
-  RetireFirstService(fake_.get());
+  // d0 of mme is evicted, d2 of mme has more, and d1 of state has another name.
+  EvictFirstService(fake_.get());
   fake_->cell(NM_SLOT_FIRST + 2, 0)->tx_payload_bytes += 50;
   fake_->cell(NM_SLOT_FIRST + 2, 0)->tx_bytes += 60;
   fake_->SetName(6, NM_KIND_DESTINATION, "e1");
@@ -102,7 +102,7 @@ TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
   EXPECT_EQ(host.Sent("state", "d1") + host.Sent("state", "e1"), 200u);
   uint64_t wire = 0;
   for (const auto& counter : host.counters()) {
-    if (counter.first.find("netmeter_retired_bytes_total") == 0) {
+    if (counter.first.find("netmeter_evicted_bytes_total") == 0) {
       EXPECT_EQ(counter.second, 0u) << counter.first;
     }
     if (counter.first.find("netmeter_wire_bytes_total") == 0) {
@@ -113,8 +113,8 @@ TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
 }
 
 // The bug: a series was not delivered completely, because the host was away. When it was
-// retired meanwhile, all of it was delivered again.
-TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsRetired) {
+// evicted meanwhile, all of it was delivered again.
+TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsEvicted) {
   fake_->cell(NM_SLOT_FIRST, 0)->tx_bytes = 1000;
   DeltaVisitor visitor(meter_, host_options_);
   Host host;
@@ -123,14 +123,14 @@ TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsRetired) {
   host.FailAt(1);
   ASSERT_FALSE(visitor.Visit(host.callback()).ok());
 
-  RetireFirstService(fake_.get());
+  EvictFirstService(fake_.get());
   fake_->stats()->moves += 2;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   uint64_t wire = 0, again = 0;
   for (const auto& counter : host.counters()) {
     if (counter.first.find("netmeter_wire_bytes_total") == 0)
       wire += counter.second;
-    if (counter.first.find("netmeter_retired_bytes_total") == 0)
+    if (counter.first.find("netmeter_evicted_bytes_total") == 0)
       again += counter.second;
   }
   EXPECT_EQ(wire, 1000u);
@@ -138,29 +138,29 @@ TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsRetired) {
 }
 
 // The bug: a service that registered, and so publishes its own data from then on, was
-// taken for retired. An equal amount of the traffic retired before was never delivered.
-TEST_F(MagmaRootTest, AServiceThatRegistersIsNotRetired) {
+// taken for evicted. An equal amount of the traffic evicted before was never delivered.
+TEST_F(MagmaRootTest, AServiceThatRegistersIsNotEvicted) {
   fake_->cell(NM_SLOT_FIRST, 0)->tx_bytes = 1000;
-  nm_cell* const retired = fake_->cell(NM_SLOT_FIRST + 4, 0);
-  retired->service = retired->destination = NM_KIND_SERVICE;
-  retired->kind = NM_KIND_RETIRED;
-  retired->transport = NM_TRANSPORT_TCP;
-  retired->tx_bytes = 5000;
+  nm_cell* const evicted = fake_->cell(NM_SLOT_FIRST + 4, 0);
+  evicted->service = evicted->destination = NM_KIND_SERVICE;
+  evicted->kind = NM_KIND_EVICTED;
+  evicted->transport = NM_TRANSPORT_TCP;
+  evicted->tx_bytes = 5000;
   fake_->stats()->slots_allocated = 5;
   host_options_.scope = Scope::kUnregistered;
   DeltaVisitor visitor(meter_, host_options_);
-  bool takes_retired = false;
+  bool takes_evicted = false;
   uint64_t delivered = 0;
   const auto take = [&](const Delta& delta) {
-    if (delta.name != std::string("netmeter_retired_bytes_total"))
+    if (delta.name != std::string("netmeter_evicted_bytes_total"))
       return absl::OkStatus();
-    if (!takes_retired) return absl::AbortedError("not now");
+    if (!takes_evicted) return absl::AbortedError("not now");
     delivered += delta.value;
     return absl::OkStatus();
   };
   EXPECT_FALSE(visitor.Visit(take).ok());
   fake_->cell(NM_SLOT_FIRST, 0)->flags = NM_FLAG_REGISTERED;
-  takes_retired = true;
+  takes_evicted = true;
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(visitor.Visit(take).ok());
   EXPECT_EQ(delivered, 5000u);
 }

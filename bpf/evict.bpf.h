@@ -2,10 +2,10 @@
 /*
  * Reuse of idle slots and names. The loader finds them, and removes their keys from
  * nm_series and nm_name_ids, so that no program finds them any more
- * (lib/loader/retire.h). These programs write the frozen maps and read the socket storage
+ * (lib/loader/evict.h). These programs write the frozen maps and read the socket storage
  * for it:
  *
- *   fold    adds the totals of an unused slot to the series `retired` of its kind,
+ *   fold    adds the totals of an unused slot to the series `evicted` of its kind,
  *           clears its cells and gives it back. The first folded slot of a kind becomes
  *           this series itself, so that the series takes no extra room
  *   forget  gives back the id of a name that nothing refers to
@@ -21,8 +21,8 @@
  * key at once. So while nm_stats.sweeping is set, a program looks up each key twice:
  * known_series(), known_name().
  */
-#ifndef NETMETER_BPF_RETIRE_BPF_H_
-#define NETMETER_BPF_RETIRE_BPF_H_
+#ifndef NETMETER_BPF_EVICT_BPF_H_
+#define NETMETER_BPF_EVICT_BPF_H_
 
 #include "bpf/slot.bpf.h"
 
@@ -70,29 +70,29 @@ NM_GLOBAL int nm_rename_slot(__u32 slot, __u64 word) {
 }
 
 /* A pending series has the kind of its name. */
-static __always_inline __u16 retired_kind(const union nm_head *head) {
+static __always_inline __u16 evicted_kind(const union nm_head *head) {
   return head->kind == NM_KIND_PENDING ? nm_kind_of_name(head->service)
                                        : head->kind;
 }
 
-/* The slot of the series `retired` for a series with this head. If there is none, `slot`
+/* The slot of the series `evicted` for a series with this head. If there is none, `slot`
  * becomes it. 0: no memory. */
-NM_GLOBAL __u32 nm_retired_slot(__u64 word, __u32 slot) {
+NM_GLOBAL __u32 nm_evicted_slot(__u64 word, __u32 slot) {
   union nm_head head = {.word = word};
   struct nm_series_value value = {
-      .slot = slot, .kind = NM_KIND_RETIRED, .service_name = "retired"};
+      .slot = slot, .kind = NM_KIND_EVICTED, .service_name = "evicted"};
   struct nm_series_key key = {};
   struct nm_series_value *known;
 
-  head.destination = retired_kind(&head);
+  head.destination = evicted_kind(&head);
   head.service = NM_NAME_UNATTRIBUTED; /* not 0: in use */
-  head.kind = NM_KIND_RETIRED;
+  head.kind = NM_KIND_EVICTED;
   head.flags = 0;
   key.service = head.service;
   key.destination = head.destination;
   key.transport = head.transport;
   key.path = head.path;
-  key.special = NM_SPECIAL_RETIRED;
+  key.special = NM_SPECIAL_EVICTED;
   known = bpf_map_lookup_elem(&nm_series, &key);
   if (known) return known->slot;
   if (bpf_map_update_elem(&nm_series, &key, &value, BPF_NOEXIST)) return 0;
@@ -101,24 +101,24 @@ NM_GLOBAL __u32 nm_retired_slot(__u64 word, __u32 slot) {
 }
 
 /* Gives back a part of a user's quota. The account may have been reset since. */
-static __always_inline void give_back(__u32 *share) {
-  if ((__s32) * (volatile __u32 *)share > 0) __sync_fetch_and_add(share, -1);
+static __always_inline void give_back(__u32 *quota) {
+  if ((__s32) * (volatile __u32 *)quota > 0) __sync_fetch_and_add(quota, -1);
 }
 
 /* Folds one slot. Not 0: refused. */
 NM_GLOBAL int nm_fold_slot(__u32 slot, __u32 user) {
-  struct nm_cell *spare = shared_cell(slot);
+  struct nm_cell *shared = shared_cell(slot);
   union nm_head head = {};
   struct nm_user *account;
   __u32 to;
 
-  if (!spare || slot < NM_SLOT_FIRST) return -1;
-  head.word = *(volatile __u64 *)spare;
+  if (!shared || slot < NM_SLOT_FIRST) return -1;
+  head.word = *(volatile __u64 *)shared;
   if (!head.service || head.kind == NM_KIND_UNATTRIBUTED ||
-      head.kind == NM_KIND_OVERFLOW || head.kind == NM_KIND_RETIRED)
+      head.kind == NM_KIND_OVERFLOW || head.kind == NM_KIND_EVICTED)
     return -1;
   COUNT(moves, 1);
-  to = nm_retired_slot(head.word, slot);
+  to = nm_evicted_slot(head.word, slot);
   if (to && to != slot) {
     for (__u32 i = 0; i < NM_MAX_CELLS; i++) {
       if (i >= nm_config.cells_per_series) break;
@@ -128,7 +128,7 @@ NM_GLOBAL int nm_fold_slot(__u32 slot, __u32 user) {
   }
   COUNT(moves, 1);
   if (!to) return -1;
-  COUNT(series_retired, 1);
+  COUNT(series_evicted, 1);
   account = user ? user_of(user) : NULL;
   if (account) give_back(&account->series);
   if (to == slot) return 0;
@@ -151,12 +151,12 @@ NM_GLOBAL int nm_forget_name(__u32 id) {
   *(volatile __u16 *)&name->length = 0;
   COUNT(moves, 1);
   COUNT(names_used, -1);
-  COUNT(names_retired, 1);
+  COUNT(names_evicted, 1);
   return bpf_map_push_elem(&nm_free_names, &id, BPF_ANY) ? -1 : 0;
 }
 
 /* As free_id(): the n-th run of one call handles the n-th of the list. */
-static __always_inline int retire_next(struct __sk_buff *skb, bool names) {
+static __always_inline int evict_next(struct __sk_buff *skb, bool names) {
   struct nm_idle idle = {};
   __u32 at = sizeof(struct nm_command) + skb->mark * sizeof(idle);
 
@@ -189,4 +189,4 @@ static __always_inline void mark_what_is_held(const struct nm_owner *owner) {
   mark(NM_WORD_SLOT(owner->socket.word), NM_MARK_SLOT);
 }
 
-#endif /* NETMETER_BPF_RETIRE_BPF_H_ */
+#endif /* NETMETER_BPF_EVICT_BPF_H_ */
