@@ -35,7 +35,7 @@ ROOMS = {
     "capi": ("base", "reader", "publish"),
     "loader": ("base", "netlink", "reader"),
     "fds": ("base", "reader"),
-    "exporter": ("base", "history", "publish"),
+    "exporter": ("base", "netlink", "reader", "history", "publish"),
     "tools": ("base", "reader", "history"),
     "tools/": ("base", "netlink", "reader", "history", "connections", "tools"),
 }
