@@ -315,7 +315,7 @@ std::vector<RunningProcess> RunningProcesses() {
     if (absl::StartsWith(name, "python") || absl::StartsWith(name, "ld") ||
         name == "main.py") {
       processes.back().arguments = std::move(arguments);
-    } else if (absl::StartsWith(path, "/usr/lib/apt/methods/")) {
+    } else if (absl::StartsWith(path, "/usr/lib/apt/")) {
       processes.back().arguments = path + '\0';
     }
   }
