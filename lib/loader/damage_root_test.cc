@@ -32,6 +32,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -60,6 +61,21 @@ TEST_F(LoaderRootTest, AMapThatEachLoadMakesAnewIsMendedByALoad) {
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
     EXPECT_EQ(PayloadSent(), 100u);
   }
+}
+
+// A load said that there is nothing to do.
+TEST_F(LoaderRootTest, ALostCommandComesBackAndALostExtentIsNamed) {
+  config_.max_series = config_.max_names = 64;
+  MustLoad();
+  config_.max_series = config_.max_names = 200;
+  MustLoad();
+  ASSERT_EQ(unlink(Pin("command").c_str()), 0);
+  MustLoad();
+  EXPECT_EQ(access(Pin("command").c_str(), F_OK), 0);
+  ASSERT_EQ(unlink(Pin("counters_1").c_str()), 0);
+  EXPECT_THAT(std::string(Load(config_).status().message()),
+              AllOf(HasSubstr("the meter is damaged: open "),
+                    HasSubstr("/counters_1: "), HasSubstr("load --restart")));
 }
 
 // The first command after "(run: ", of these programs and with this file.

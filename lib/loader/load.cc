@@ -487,9 +487,9 @@ absl::Status Prepare(LockedDirectory* directory, Plan* plan,
   } else {
     plan->features.TurnOff(NM_FEATURE_PROCESS_TRACKING, reason);
   }
-  // If the second attempt fails too, the first error says more.
-  return PrepareWith(directory, false, plan, prepared).ok() ? absl::OkStatus()
-                                                            : status;
+  const absl::Status second = PrepareWith(directory, false, plan, prepared);
+  // The first error says more, if there was an attempt.
+  return second.ok() || !plan->types_file.empty() ? second : status;
 }
 
 template <size_t N>
@@ -594,7 +594,9 @@ absl::Status Finish(const PinDir& pins, const Plan& plan,
   Trace("wrote ", Traced{object.MapFd("info")});
   NETMETER_RETURN_IF_ERROR(pins.Pin(object.MapFd("info"), "info"));
   NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.readers));
-  // All programs know the new ids by now, and readers see the new maps.
+  // All programs know the new ids by now, and readers see the new maps. A run of an old
+  // program may still be under way: it must not take an id that it has no room for.
+  WaitForRunningPrograms();
   NETMETER_RETURN_IF_ERROR(object.PushFreeIds());
   Trace("handed out new ids");
   return absl::OkStatus();

@@ -54,12 +54,13 @@ struct LoadResult {
 absl::StatusOr<LoadResult> Load(const Config& config);
 
 // Loads with the loaded configuration (the defaults if no meter is loaded) after `change`
-// was applied to it. `change` may run twice, the second time under the lock, so that two
-// concurrent loads do not undo each other's changes. FailedPrecondition if there is a
+// was applied to it. `change` runs under the lock, so that two concurrent loads do not
+// undo each other's changes. FailedPrecondition if there is a
 // meter whose configuration is not known, unless `replaces` says that the change sets all
 // of it.
 using ConfigChange = std::function<void(Config*)>;
-// `restart`: unloads first, whatever the layout of the maps, and keeps the configuration.
+// `restart`: removes the loaded meter once the kernel has accepted the new programs,
+// whatever the layout of its maps, and keeps the configuration. Its counters end.
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
                                 const ConfigChange& change,
                                 bool replaces = false, bool restart = false);

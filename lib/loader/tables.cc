@@ -19,6 +19,7 @@
 #include "lib/loader/trace.h"
 #include "lib/loader/uplinks.h"
 #include "lib/reader/pins.h"
+#include "lib/reader/shared_maps.h"
 
 namespace netmeter {
 namespace internal {
@@ -53,10 +54,14 @@ absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
     if (object->map(map.pin) == nullptr) continue;
     const bool used = map.extent < (map.map == kNames ? info.names_extents
                                                       : info.series_extents);
-    UniqueFd fd(bpf_obj_get(pins.PathOf(map.pin).c_str()));
-    if (!fd.ok() && errno == ENOENT && !used) continue;
+    if (!used && !pins.Has(map.pin)) continue;
+    const UniqueFd fd(bpf_obj_get(pins.PathOf(map.pin).c_str()));
     if (!fd.ok()) {
-      return ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf(map.pin)));
+      return ErrnoStatus(
+          errno,
+          absl::StrCat("the meter is damaged: open ", pins.PathOf(map.pin)),
+          absl::StrCat("counters restart by: ",
+                       LoaderCommand("load --restart", pins.path())));
     }
     NETMETER_RETURN_IF_ERROR(object->Reuse(map.pin, fd.get(), pins.path()));
   }
@@ -141,6 +146,12 @@ bool AreComplete(const PinDir& pins, const nm_info& info) {
   for (const MapPin& map : MapPins()) {
     if (!pins.Has(map.pin)) return false;
   }
+  for (const ExtentPin& map : ExtentPins()) {
+    const bool used = map.extent < (map.map == kNames ? info.names_extents
+                                                      : info.series_extents);
+    if (used && !pins.Has(map.pin)) return false;
+  }
+  if (!pins.Has(kCommandPin)) return false;
   const UniqueFd fd(bpf_obj_get(pins.PathOf("stats").c_str()));
   nm_stats stats = {};
   return fd.ok() && ReadOnlyValue(fd.get(), &stats) &&

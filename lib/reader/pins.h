@@ -110,8 +110,7 @@ constexpr size_t kMapPins = 19;
 const std::array<MapPin, kMapPins>& MapPins();
 
 // Links in the order in which a load attaches them. The name of a process must be known
-// before a socket's owner is looked up, and the owner before packets are counted. Unload
-// uses the reverse order.
+// before a socket's owner is looked up, and the owner before packets are counted.
 constexpr size_t kLinkPins = 9;
 const std::array<LinkPin, kLinkPins>& LinkPins();
 
