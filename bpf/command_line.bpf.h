@@ -265,10 +265,10 @@ NM_GLOBAL nm_u64 nm_find_in_python(nm_u64 arguments, nm_u64 end) {
 NM_GLOBAL nm_u64 nm_find_apt(nm_u64 path) {
   nm_u8 text[16] = {};
 
-  if (nm_read_string(text, 14, path) <= 0 || text[0] != '/' ||
-      text[1] != 'u' || text[2] != 's' || text[3] != 'r' || text[4] != '/' ||
-      text[5] != 'l' || text[6] != 'i' || text[7] != 'b' || text[8] != '/' ||
-      text[9] != 'a' || text[10] != 'p' || text[11] != 't' || text[12] != '/')
+  if (nm_read_string(text, 14, path) <= 0 || text[0] != '/' || text[1] != 'u' ||
+      text[2] != 's' || text[3] != 'r' || text[4] != '/' || text[5] != 'l' ||
+      text[6] != 'i' || text[7] != 'b' || text[8] != '/' || text[9] != 'a' ||
+      text[10] != 'p' || text[11] != 't' || text[12] != '/')
     return 0;
   return nm_found_program(path + 9, 3);
 }

@@ -43,7 +43,8 @@ absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object);
 // Pins the maps that belong to the programs of one load over those of the last load.
 absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object);
 
-// Whether all maps and nm_command are pinned, and all ids up to the sizes in `info` are handed out.
+// Whether all maps and nm_command are pinned, and all ids up to the sizes in `info` are
+// handed out.
 bool AreComplete(const PinDir& pins, const nm_info& info);
 
 }  // namespace internal
