@@ -158,6 +158,14 @@ NM_GLOBAL nm_u64 nm_find_base_name(nm_u64 path, long length) {
   return nm_found(start, length > NM_NAME_BYTES ? NM_NAME_BYTES : length);
 }
 
+/* Whether a name is "." or "..", which names no program. */
+static __always_inline int nm_is_dots(nm_u64 address, long length) {
+  nm_u8 text[3] = {};
+
+  return length > 0 && length <= 2 && nm_read_string(text, 3, address) > 0 &&
+         text[0] == '.' && (length == 1 || text[1] == '.');
+}
+
 /* <dir>/<name>.py, or any other script. */
 NM_GLOBAL nm_u64 nm_find_script(nm_u64 path, long length) {
   nm_u64 found = nm_find_base_name(path, length);
@@ -165,6 +173,7 @@ NM_GLOBAL nm_u64 nm_find_script(nm_u64 path, long length) {
   nm_u8 end[4] = {};
 
   length -= start - path;
+  if (nm_is_dots(start, length)) return 0;
   if (length > 3 && nm_read_string(end, 4, start + length - 3) == 4 &&
       end[0] == '.' && end[1] == 'p' && end[2] == 'y')
     length -= 3;
@@ -188,6 +197,7 @@ NM_GLOBAL nm_u64 nm_find_in_script(nm_u64 address, long length) {
       text[0] != 'm' || text[1] != 'a' || text[2] != 'i' || text[3] != 'n' ||
       text[4] != '.' || text[5] != 'p' || text[6] != 'y')
     return 0;
+  if (nm_is_dots(address + part, last - 1 - part)) return 0;
   found = nm_found(address + part, last - 1 - part);
   return found ? found | NM_FOUND_SCRIPT : 0;
 }
@@ -285,20 +295,27 @@ static __always_inline int nm_is_dynamic_loader(const char *name) {
 }
 
 /* The address of the program that a dynamic loader runs, which is its first argument that
- * is no option (ld.so(8)). Each option but --inhibit-cache has a value. 0: none. */
+ * is no option (ld.so(8)). Each option but --inhibit-cache has a value, in the next
+ * argument or, for musl, in "--argv0=x", "--preload=x" and "--library-path=x". "--" ends
+ * the options. 0: none. */
 NM_GLOBAL nm_u64 nm_find_loaded(nm_u64 arguments, nm_u64 end) {
   nm_u64 at = arguments;
-  int is_value = 1; /* argv[0] is skipped */
+  nm_u32 is_value = 1; /* argv[0] is skipped */
 
   for (int i = 0; i < NM_INFER_ARGUMENTS; i++) {
-    nm_u8 head[12] = {};
+    nm_u8 head[20] = {};
     long length;
 
     if (at >= end) break;
     length = nm_string_length(at);
     if (length < 0 || nm_read_string(head, sizeof(head), at) <= 0) break;
     if (!is_value && head[0] != '-') return at;
-    is_value = !is_value && !(head[2] == 'i' && head[10] == 'c');
+    is_value =
+        ~is_value & nm_mask_of_byte(head[2]) &
+        (nm_mask_of_byte(head[2] ^ 'i') | nm_mask_of_byte(head[10] ^ 'c')) &
+        nm_mask_of_byte(head[7] ^ '=') & nm_mask_of_byte(head[9] ^ '=') &
+        nm_mask_of_byte(head[14] ^ '=') & 1;
+    barrier_var(is_value);
     at += length + 1;
   }
   return 0;

@@ -257,6 +257,7 @@ static __noinline int process_executes(struct task_struct *task,
   long length = nm_string_length(path);
   __u32 rank = NM_RANK_EXECUTABLE;
   __u64 found = 0, arguments = 0, loaded;
+  bool is_script = false; /* that Python runs */
   int how;
 
   name_of_exec(task, bprm, path, length, inferred, &process);
@@ -274,9 +275,10 @@ static __noinline int process_executes(struct task_struct *task,
   }
   if (!nm_config.ranks[NM_SOURCE_COMMAND_LINE])
     found = 0;
-  else if (mm && is_python(process.bytes))
+  else if (mm && is_python(process.bytes)) {
     found = nm_find_in_python(arguments, mm->arg_end);
-  else if (is_main_py(process.bytes) && length >= 0)
+    is_script = true;
+  } else if (is_main_py(process.bytes) && length >= 0)
     found = nm_find_in_script(path, length);
   else
     found = nm_find_apt(path);
@@ -289,6 +291,7 @@ static __noinline int process_executes(struct task_struct *task,
     process.kind = before->kind;
     __builtin_memcpy(process.bytes, before->bytes, NM_NAME_BYTES);
     if (how == NM_INFER_PROGRAM) how = NM_INFER_NOTHING;
+    is_script = false;
   } else if (mm && !is_env(process.bytes) && nm_is_path_of_env(mm->arg_start)) {
     process.flags = NM_PROCESS_BY_ENV; /* the first */
   }
@@ -308,7 +311,7 @@ static __noinline int process_executes(struct task_struct *task,
       rank = nm_config.ranks[NM_SOURCE_COMMAND_LINE];
       process.kind = NM_KIND_SERVICE;
       __builtin_memcpy(process.bytes, *service, NM_NAME_BYTES);
-    } else if (is_python(process.bytes)) {
+    } else if (!service && process.kind == NM_KIND_BINARY && is_script) {
       __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
     }
   }

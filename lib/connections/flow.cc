@@ -553,7 +553,9 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   row.record = record;
   row.counts = state.counts;
   row.start_ns = state.start_ns + offset;
-  row.end_ns = std::max(state.last_ns, state.closed_ns) + offset;
+  // A part that began after the last packet has none.
+  row.end_ns =
+      std::max({state.start_ns, state.last_ns, state.closed_ns}) + offset;
   row.series = SeriesOf(state.slot);
   row.process = CommOf(state.tgid);
   return row;

@@ -219,10 +219,10 @@ TEST_F(ExporterRootTest, EstimatesWhatTheProfilesOfAFleetCost) {
   EXPECT_THAT(compressed, HasSubstr("\r\nVary: Accept, Accept-Encoding\r\n"));
   EXPECT_EQ(gzip, compressed.size() - compressed.find("\r\n\r\n") - 4);
   EXPECT_LT(gzip, bytes / 4);
-  EXPECT_NEAR(megabytes, 86400 / 15 * 1e-6 * gzip, 0.001);
+  EXPECT_NEAR(megabytes, 86400 / 15 * 1e-6 * gzip, 0.05);  // one decimal
   // Nothing was on a link, and what is 0 is left out.
   EXPECT_THAT(run.output,
-              HasSubstr("\nsatellite  netmeter_wire_bytes_total   240 s"));
+              HasSubstr("\nsatellite  netmeter_wire_bytes_total  240 s "));
 }
 
 TEST_F(ExporterRootTest, WaitsForTheMeterAndFollowsItsUpgradeAndUnload) {

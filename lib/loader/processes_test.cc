@@ -74,6 +74,12 @@ TEST(IdentifyProcessTest, ADynamicLoaderHasTheNameOfItsProgram) {
   EXPECT_EQ(Identify("ld-musl-aarch64.so.1", {"ld", "frpc"}), "binary:frpc");
   EXPECT_EQ(Identify("ld.so", {"ld.so", "./frpc"}), "binary:frpc");
   EXPECT_EQ(Identify(loader, {loader, "--help"}), "binary:" + loader);
+  // The bug: conf.d was the program.
+  const std::string musl = "ld-musl-x86_64.so.1";
+  EXPECT_EQ(Identify(musl, {musl, "--library-path=/x", "/opt/frpc", "conf.d"}),
+            "binary:frpc");
+  EXPECT_EQ(Identify(musl, {musl, "--argv0=x", "--", "/opt/frpc", "conf.d"}),
+            "binary:frpc");
   EXPECT_EQ(Identify("ldapsearch", {"ldapsearch", "x"}), "binary:ldapsearch");
 }
 
@@ -113,6 +119,10 @@ TEST(IdentifyProcessTest, ModulesAndScriptsArePrograms) {
       {{"/main.py"}, "main"},
       {{"/opt/" + std::string(5000, 'a') + "/main.py"}, "main"},
       {{"main.py"}, "main"},
+      {{"./main.py"}, "main"},
+      {{"../main.py"}, "main"},
+      {{"."}, "python3"},
+      {{"app/.."}, "python3"},
       {{"/opt/subscriberdb/main.pyc"}, "main.pyc"},
       {{"/opt/xsubscriberdb/main.py"}, "xsubscriberdb"}};
   for (const auto& name : names) {
@@ -198,6 +208,8 @@ TEST(CgroupPlaceTest, UnitsAreTheInnermost) {
             "|c3");
   EXPECT_EQ(Described("/lxc.payload.c1/ssh@1-10.0.0.1:22-[::1]:5.service"),
             "c1/ssh@.service|c1");
+  EXPECT_EQ(Described("/a@7-fe80::1:22-fe80::2:9.service"), "a@.service|");
+  EXPECT_EQ(Described("/a@7-812-0.service"), "a@.service|");
   EXPECT_EQ(Described("/web.service/libpod-payload-" + id),
             "web.service|aaaaaaaaaaaa");
   EXPECT_EQ(Described("/docker/" + other + "/docker/" + id), "|aaaaaaaaaaaa");

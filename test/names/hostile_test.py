@@ -237,6 +237,10 @@ class HostileTest(unittest.TestCase):
         size = self.size()
         self.execute(command, size, STRANGER)
         self.expect(BINARY, "python3", size)
+        # The bug: a script of another folder had the folder's name, reserved or not.
+        size = self.size()
+        self.execute([lab.PYTHON, os.path.join(self.directory, "magma", "mme", "main.py")], size, STRANGER)
+        self.expect(BINARY, "python3", size)
 
     def cgroup(self, name):
         cgroup = os.path.join(self.meter.cgroup, name)

@@ -32,7 +32,7 @@ constexpr Walked kRecorded[] = {
     {"nm_sock_release", 69, 69, 68},
     {"nm_sockops", 3049, 3683, 3261},
     {"nm_setsockopt", 3476, 3468, 3524},
-    {"nm_exec", 20975, 20975, 19216},
+    {"nm_exec", 19602, 19602, 17443},
     {"nm_fork", 43, 43, 41},
     {"nm_exit", 13, 13, 13},
     {"nm_command", 1567, 1567, 1528},

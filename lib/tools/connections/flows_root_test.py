@@ -359,6 +359,7 @@ class FlowsTest(unittest.TestCase):
             self.assertEqual([row["part"] for row in flow], list(range(len(flow))))
             self.assertEqual(len({row["cookie"] for row in flow}), 1)
             self.assertEqual(sum(row["tx_payload_bytes"] for row in flow), sent)
+            self.assertTrue(all(row["start_ns"] <= row["end_ns"] for row in flow))
             for earlier, later in zip(flow, flow[1:]):
                 self.assertLessEqual(earlier["start_ns"] + 200000000, later["start_ns"])
         self.check_balance(before, rows)

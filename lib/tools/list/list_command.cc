@@ -57,8 +57,8 @@ KIND:
   unattributed    sockets that no process owns, such as the kernel's own
   overflow        traffic for which no series or name was free
   forwarded       what this host forwarded over an uplink, by the interface at the
-                  other side, such as br0; only in tables, with uplinks, as root,
-                  from Linux 6.4 on
+                  other side, such as br0; only in tables without --since, with
+                  uplinks, as root, from Linux 6.4 on
 The sum over all kinds with PATH direct is the interfaces' count, without their
 layer-2 headers. `netmeter uplinks` shows all traffic of each link.
 
