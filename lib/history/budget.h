@@ -50,7 +50,7 @@ struct Budget {
   Day start = 20000101;
   // Hours of the week that are free: hour 0 is Monday 0:00 to 1:00.
   std::bitset<7 * 24> free_hours;
-  // Of the bytes counted: the provider counts this much more, such as 1.04.
+  // The provider counts the bytes times this, such as 1.04.
   double factor = 1;
   std::vector<int> warn = {80, 100};  // percent, ascending
 };

@@ -33,6 +33,13 @@ Period PeriodFrom(absl::CivilMonth month, int reset_day) {
           DayOf(ResetDay(month + 1, reset_day) - 1)};
 }
 
+tm LocalOf(int64_t unix_seconds) {
+  const time_t time = unix_seconds;
+  tm local = {};
+  localtime_r(&time, &local);
+  return local;
+}
+
 // Whether the text has `count` numbers of digits, with "-" between them.
 bool ParseNumbers(absl::string_view text, int count, int* numbers) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, '-');
@@ -51,9 +58,7 @@ bool ParseNumbers(absl::string_view text, int count, int* numbers) {
 }  // namespace
 
 LocalHour HourOf(int64_t unix_seconds) {
-  const time_t time = unix_seconds;
-  tm local = {};
-  localtime_r(&time, &local);
+  const tm local = LocalOf(unix_seconds);
   LocalHour hour;
   hour.start = unix_seconds - local.tm_min * 60 - local.tm_sec;
   hour.day =
@@ -102,9 +107,7 @@ std::string FormatTime(int64_t unix_seconds) {
 }
 
 std::string FormatSecond(int64_t unix_seconds) {
-  const time_t time = unix_seconds;
-  tm local = {};
-  localtime_r(&time, &local);
+  const tm local = LocalOf(unix_seconds);
   return absl::StrFormat("%04d-%02d-%02d %02d:%02d:%02d", local.tm_year + 1900,
                          local.tm_mon + 1, local.tm_mday, local.tm_hour,
                          local.tm_min, local.tm_sec);
@@ -128,9 +131,7 @@ Period PeriodOfDays(Day day, int days, Day start) {
 }
 
 int HourOfWeek(int64_t unix_seconds) {
-  const time_t time = unix_seconds;
-  tm local = {};
-  localtime_r(&time, &local);
+  const tm local = LocalOf(unix_seconds);
   return (local.tm_wday + 6) % 7 * 24 + local.tm_hour;
 }
 

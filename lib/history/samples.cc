@@ -13,8 +13,8 @@ namespace internal {
 namespace {
 
 constexpr int64_t kSeconds = 300;
-// A longer interval, such as that of a host that was off the air for a year, is spread
-// over its last days. Hours are kept as long by default.
+// An interval that is longer is spread over its last 60 days, for which hours are kept by
+// default.
 constexpr int64_t kMostSeconds = 60 * 86400;
 
 int64_t SampleOf(int64_t time) { return time - time % kSeconds; }

@@ -55,7 +55,7 @@ struct UsageRow {
   // By service: its kind. By destination: "pending", "forwarded" or "uncounted" for
   // traffic without one, because a destination may have its name. Else "".
   std::string kind;
-  // Of the service, the destination or the uplink; or the time: "2026-11-22 13:00",
+  // The name of the service, destination or uplink; or the time: "2026-11-22 13:00",
   // "2026-11-22", "2026-11" or "2026". By hour, a day whose hours are gone has one row.
   std::string name;
   Counters counters;

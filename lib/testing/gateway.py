@@ -20,8 +20,8 @@ import lab
 
 HEADER = 14  # of Ethernet
 
-# Reads lines "ADDRESS PORT SIZE": sends that many bytes on one connection for each
-# address, while it reads twice as many.
+# Reads lines "ADDRESS PORT SIZE": sends SIZE bytes on one connection for each address,
+# while it reads twice SIZE.
 SERVICE = """
 import socket, sys, threading
 sockets = {}

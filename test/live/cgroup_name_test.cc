@@ -173,7 +173,7 @@ TEST_F(PlaceTest, ContainersOfOneImageStayApart) {
   }
 }
 
-// The bug: a process in a unit that is a service of somebody else's was the unit,
+// The bug: a process in a unit that is the service of another user was the unit,
 // whatever came before that in names_from: here its container.
 TEST_F(PlaceTest, AUnitThatMayNotBeTheServiceIsOneOfTheOthers) {
   const std::string container = "nm-kept.service/docker-" + Id('2') + ".scope";
