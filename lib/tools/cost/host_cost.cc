@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -19,11 +20,14 @@
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
 #include "lib/base/unique_fd.h"
+#include "lib/tools/cost/program_attachments.h"
 #include "lib/tools/cost/program_holders.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
+
+constexpr char kProgramArray[] = "prog_array";
 
 std::string ProgramType(uint32_t type) {
   const char* const name =
@@ -45,8 +49,8 @@ bool ReadProgram(uint32_t id, HostProgram* program) {
   program->id = info.id;
   program->name = TextOf(info.name);
   program->type = ProgramType(info.type);
-  program->runs = info.run_cnt;
-  program->run_ns = info.run_time_ns;
+  program->runs = program->total_runs = info.run_cnt;
+  program->run_ns = program->total_run_ns = info.run_time_ns;
   program->recursion_misses = info.recursion_misses;
   program->jited_bytes = info.jited_prog_len;
   // The second call has room for the ids, whose number is now known.
@@ -91,6 +95,13 @@ double CpuPercent(const HostProgram& program, double seconds) {
   return static_cast<double>(program.run_ns) / seconds / 1e7;
 }
 
+// "a +2": the first, and the number of further ones.
+std::string FirstOf(const std::vector<std::string>& texts) {
+  if (texts.empty()) return "";
+  return ToTerminal(texts[0]) +
+         (texts.size() > 1 ? absl::StrCat(" +", texts.size() - 1) : "");
+}
+
 // The first of each kind, and the number of further ones.
 std::string HeldBy(const HostProgram& program) {
   std::vector<std::string> parts;
@@ -115,13 +126,19 @@ absl::StatusOr<HostCost> ReadHostCost() {
   if (errno != ENOENT) {
     return ErrnoStatus(errno, "list the BPF programs", "run as root");
   }
-  const ProgramHolders holders = ReadProgramHolders();
+  ProgramHolders holders = ReadProgramHolders();
+  ProgramAttachments attachments = ReadProgramAttachments();
   for (HostProgram& program : cost.programs) {
-    for (const uint32_t map : program.maps) ReadMap(map, &cost.maps);
-    const auto held = holders.find(program.id);
-    if (held == holders.end()) continue;
-    program.processes = held->second.processes;
-    program.pins = held->second.pins;
+    for (const uint32_t map : program.maps) {
+      ReadMap(map, &cost.maps);
+      program.tail_calls |= cost.maps[map].type == kProgramArray;
+    }
+    HoldersOfProgram& held = holders[program.id];
+    program.processes = std::move(held.processes);
+    program.pins = std::move(held.pins);
+    held.attachments.merge(attachments[program.id]);
+    program.attachments.assign(held.attachments.begin(),
+                               held.attachments.end());
   }
   return cost;
 }
@@ -150,49 +167,193 @@ HostCost CostBetween(const HostCost& before, HostCost after, double seconds) {
   return after;
 }
 
-std::string HostCostTable(const HostCost& cost, SizeUnits units, size_t width) {
+namespace {
+
+struct Column {
+  const char* name;
+  TextColumn text;
+  std::string (*cell)(const HostCost&, const HostProgram&, SizeUnits);
+  // Null: sorted by the cell, A first. Otherwise the largest first.
+  double (*number)(const HostCost&, const HostProgram&);
+};
+
+const std::vector<Column>& Columns() {
   constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
-  TextTable table({{"ID", kRight, 2},
-                   {"NAME", kLeft, 0, 16},
-                   {"TYPE", kLeft, 3},
-                   {"RUNS/S", kRight},
-                   {"NS/RUN", kRight},
-                   {"OF A CPU", kRight},
-                   {"MAPS", kRight, 1},
-                   {"HELD BY"}});
-  const auto add = [&](const std::string& id, const std::string& name,
-                       const std::string& type, const HostProgram& program,
-                       uint64_t map_bytes, const std::string& held) {
-    table.Add({id, name, type,
-               absl::StrFormat(
-                   "%.1f", static_cast<double>(program.runs) / cost.seconds),
-               absl::StrFormat("%.1f", NsPerRun(program)),
-               HumanPercent(CpuPercent(program, cost.seconds), 100, 4),
-               HumanBytes(map_bytes, units), held});
+  using Cost = HostCost;
+  using Program = HostProgram;
+  // The sum has no id.
+  static const auto* const kColumns = new std::vector<Column>{
+      {"id",
+       {"ID", kRight, 3},
+       [](const Cost&, const Program& program, SizeUnits) {
+         return program.id == 0 ? "" : absl::StrCat(program.id);
+       },
+       [](const Cost&, const Program& program) { return -1.0 * program.id; }},
+      {"name",
+       {"NAME", kLeft, 0, 16},
+       [](const Cost&, const Program& program, SizeUnits) {
+         return ToTerminal(program.name) + (program.tail_calls ? "*" : "");
+       },
+       nullptr},
+      {"type",
+       {"TYPE", kLeft, 5},
+       [](const Cost&, const Program& program, SizeUnits) {
+         return program.type;
+       },
+       nullptr},
+      {"attached",
+       {"ATTACHED TO", kLeft, 4},
+       [](const Cost&, const Program& program, SizeUnits) {
+         return FirstOf(program.attachments);
+       },
+       nullptr},
+      {"runs",
+       {"RUNS/S", kRight},
+       [](const Cost& cost, const Program& program, SizeUnits) {
+         return absl::StrFormat(
+             "%.1f", static_cast<double>(program.runs) / cost.seconds);
+       },
+       [](const Cost&, const Program& program) { return 1.0 * program.runs; }},
+      {"ns",
+       {"NS/RUN", kRight},
+       [](const Cost&, const Program& program, SizeUnits) {
+         return absl::StrFormat("%.1f", NsPerRun(program));
+       },
+       [](const Cost&, const Program& program) { return NsPerRun(program); }},
+      {"cpu",
+       {"OF A CPU", kRight},
+       [](const Cost& cost, const Program& program, SizeUnits) {
+         return HumanPercent(CpuPercent(program, cost.seconds), 100, 4);
+       },
+       [](const Cost&, const Program& program) {
+         return 1.0 * program.run_ns;
+       }},
+      {"total",
+       {"SINCE LOAD", kRight, 1},
+       [](const Cost&, const Program& program, SizeUnits) {
+         return HumanDuration(program.total_run_ns / 1000000);
+       },
+       [](const Cost&, const Program& program) {
+         return 1.0 * program.total_run_ns;
+       }},
+      {"maps",
+       {"MAPS", kRight, 2},
+       [](const Cost& cost, const Program& program, SizeUnits units) {
+         return HumanBytes(MapBytes(cost, program), units);
+       },
+       [](const Cost& cost, const Program& program) {
+         return 1.0 * MapBytes(cost, program);
+       }},
+      {"held",
+       {"HELD BY"},
+       [](const Cost&, const Program& program, SizeUnits) {
+         return HeldBy(program);
+       },
+       nullptr},
   };
-  HostProgram all;
-  for (const HostProgram& program : cost.programs) {
-    add(absl::StrCat(program.id), ToTerminal(program.name), program.type,
-        program, MapBytes(cost, program), HeldBy(program));
-    all.runs += program.runs;
-    all.run_ns += program.run_ns;
-  }
-  // A map that several programs share counts once.
-  uint64_t bytes = 0;
-  for (const auto& map : cost.maps) bytes += map.second.bytes;
-  add("", "all",
-      absl::StrCat(cost.programs.size(), " programs, ", cost.maps.size(),
-                   " maps"),
-      all, bytes, absl::StrFormat("over %.1f s", cost.seconds));
-  return table.Format(width);
+  return *kColumns;
 }
 
-std::string HostCostJson(const HostCost& cost) {
+bool Matches(const HostProgram& program, const std::string& filter) {
+  const auto has = [&filter](const std::string& text) {
+    return absl::StrContains(text, filter);
+  };
+  const auto any = [&has](const std::vector<std::string>& texts) {
+    return std::any_of(texts.begin(), texts.end(), has);
+  };
+  return has(program.name) || has(program.type) || any(program.attachments) ||
+         any(program.processes) || any(program.pins);
+}
+
+}  // namespace
+
+std::vector<std::string> HostCostColumns() {
+  std::vector<std::string> names;
+  for (const Column& column : Columns()) names.push_back(column.name);
+  return names;
+}
+
+HostCost Select(HostCost cost, const HostCostView& view) {
+  auto& programs = cost.programs;
+  programs.erase(std::remove_if(programs.begin(), programs.end(),
+                                [&view](const HostProgram& program) {
+                                  return !Matches(program, view.filter);
+                                }),
+                 programs.end());
+  std::map<uint32_t, HostMap> maps;
+  for (const HostProgram& program : programs) {
+    for (const uint32_t id : program.maps) {
+      const auto map = cost.maps.find(id);
+      if (map != cost.maps.end()) maps.insert(*map);
+    }
+  }
+  cost.maps = std::move(maps);
+  for (const Column& column : Columns()) {
+    if (view.sort != column.name) continue;
+    std::stable_sort(programs.begin(), programs.end(),
+                     [&](const HostProgram& a, const HostProgram& b) {
+                       return column.number != nullptr
+                                  ? column.number(cost, a) >
+                                        column.number(cost, b)
+                                  : column.cell(cost, a, SizeUnits::kExact) <
+                                        column.cell(cost, b, SizeUnits::kExact);
+                     });
+  }
+  return cost;
+}
+
+std::string HostCostTable(const HostCost& cost, const HostCostView& view,
+                          SizeUnits units, size_t width) {
+  std::vector<const Column*> columns;
+  std::vector<TextColumn> texts;
+  for (const Column& column : Columns()) {
+    const bool chosen =
+        std::count(view.columns.begin(), view.columns.end(), column.name) != 0;
+    if (!view.columns.empty() && !chosen) continue;
+    columns.push_back(&column);
+    texts.push_back(column.text);
+    if (chosen) texts.back().drop = 0;
+  }
+  TextTable table(std::move(texts));
+  const auto add = [&](const HostProgram& program) {
+    std::vector<std::string> cells;
+    for (const Column* const column : columns) {
+      cells.push_back(column->cell(cost, program, units));
+    }
+    table.Add(cells);
+  };
+  HostProgram all;
+  all.name = "all";
+  all.type = absl::StrCat(cost.programs.size(), " programs, ", cost.maps.size(),
+                          " maps");
+  all.processes = {absl::StrFormat("over %.1f s", cost.seconds)};
+  bool tail_calls = false;
+  size_t shown = 0;
+  for (const HostProgram& program : cost.programs) {
+    if (shown++ < view.most) {
+      add(program);
+      tail_calls |= program.tail_calls;
+    }
+    all.runs += program.runs;
+    all.run_ns += program.run_ns;
+    all.total_run_ns += program.total_run_ns;
+  }
+  // A map that several programs share counts once.
+  for (const auto& map : cost.maps) all.maps.push_back(map.first);
+  add(all);
+  return table.Format(width) +
+         (tail_calls ? "* has the time of the programs that it runs by tail "
+                       "calls, too\n"
+                     : "");
+}
+
+std::string HostCostJson(const HostCost& cost, const HostCostView& view) {
   using Json = nlohmann::ordered_json;
   Json json;
   json["seconds"] = cost.seconds;
   json["programs"] = Json::array();
   for (const HostProgram& program : cost.programs) {
+    if (json["programs"].size() >= view.most) break;
     Json processes = Json::array(), pins = Json::array();
     for (const auto& text : program.processes)
       processes.push_back(ToUtf8(text));
@@ -201,11 +362,15 @@ std::string HostCostJson(const HostCost& cost) {
         {{"id", program.id},
          {"name", ToUtf8(program.name)},
          {"type", program.type},
+         {"attached", program.attachments},
          {"runs", program.runs},
          {"run_ns", program.run_ns},
          {"ns_per_run", NsPerRun(program)},
          {"runs_per_second", static_cast<double>(program.runs) / cost.seconds},
          {"cpu_percent", CpuPercent(program, cost.seconds)},
+         {"total_runs", program.total_runs},
+         {"total_run_ns", program.total_run_ns},
+         {"tail_calls", program.tail_calls},
          {"recursion_misses", program.recursion_misses},
          {"jited_bytes", program.jited_bytes},
          {"map_ids", program.maps},
@@ -221,6 +386,36 @@ std::string HostCostJson(const HostCost& cost) {
                             {"bytes", map.second.bytes}});
   }
   return json.dump() + "\n";
+}
+
+// Prometheus computes the rates.
+std::string HostCostMetrics(const HostCost& cost) {
+  std::string text;
+  const auto family = [&](const char* name, const char* type, const char* help,
+                          const auto& value) {
+    absl::StrAppendFormat(&text, "# HELP %s %s\n# TYPE %s %s\n", name, help,
+                          name, type);
+    for (const HostProgram& program : cost.programs) {
+      // The kernel allows letters, digits, "_" and "." in a name.
+      absl::StrAppendFormat(&text, "%s{id=\"%d\",program=\"%s\",type=\"%s\"} ",
+                            name, program.id, program.name, program.type);
+      absl::StrAppend(&text, value(program), "\n");
+    }
+  };
+  family("netmeter_host_bpf_run_seconds_total", "counter",
+         "Time that BPF programs ran, while the kernel measured.",
+         [](const HostProgram& program) {
+           return absl::StrFormat("%d.%09d", program.total_run_ns / 1000000000,
+                                  program.total_run_ns % 1000000000);
+         });
+  family("netmeter_host_bpf_runs_total", "counter",
+         "Runs of BPF programs, while the kernel measured.",
+         [](const HostProgram& program) { return program.total_runs; });
+  family(
+      "netmeter_host_bpf_map_bytes", "gauge",
+      "Kernel memory of the maps of BPF programs.",
+      [&cost](const HostProgram& program) { return MapBytes(cost, program); });
+  return text;
 }
 
 }  // namespace internal

@@ -41,9 +41,16 @@ struct HostProgram {
   std::string type;  // in bpftool's words, such as cgroup_skb
   uint64_t runs = 0;
   uint64_t run_ns = 0;
+  uint64_t total_runs =
+      0;  // since the program was loaded, while the kernel measured
+  uint64_t total_run_ns = 0;
   uint64_t recursion_misses = 0;  // runs that the kernel skipped (Linux 5.12)
   uint32_t jited_bytes = 0;
   std::vector<uint32_t> maps;  // ids
+  // Whether it may run other programs by tail calls. The kernel adds their time to this
+  // program.
+  bool tail_calls = false;
+  std::vector<std::string> attachments;  // see ProgramAttachments
   // Processes ("PID/NAME") that have the program, or a link or perf event for it, open;
   // and the paths of its pins and of its links' pins. If there are neither, an
   // attachment holds it, or a pin in another mount namespace.
@@ -65,9 +72,28 @@ absl::StatusOr<HostCost> ReadHostCost();
 // a new one has all of its runs.
 HostCost CostBetween(const HostCost& before, HostCost after, double seconds);
 
-// A table that fits `width` (0: any), and one JSON object in one line.
-std::string HostCostTable(const HostCost& cost, SizeUnits units, size_t width);
-std::string HostCostJson(const HostCost& cost);
+// Which programs are shown, and in which order.
+struct HostCostView {
+  std::string filter;  // a part of a program's name, type, attachment or holder
+  std::string sort;    // one of HostCostColumns(); "": as CostBetween()
+  size_t most = SIZE_MAX;            // programs
+  std::vector<std::string> columns;  // of HostCostColumns(); empty: all
+};
+
+// "id", "name" and so on, in the order of the table.
+std::vector<std::string> HostCostColumns();
+
+// Removes programs that the filter does not match, and sorts the others.
+HostCost Select(HostCost cost, const HostCostView& view);
+
+// A table that fits `width` (0: any), and one JSON object in one line, of a selected
+// cost. The last line of the table is the sum, with the programs beyond `most`.
+std::string HostCostTable(const HostCost& cost, const HostCostView& view,
+                          SizeUnits units, size_t width);
+std::string HostCostJson(const HostCost& cost, const HostCostView& view);
+
+// The totals as metrics in Prometheus' text format.
+std::string HostCostMetrics(const HostCost& cost);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -5,9 +5,12 @@
 #include "lib/tools/cost/host_cost.h"
 
 #include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -18,7 +21,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "lib/base/cgroup.h"
+#include "lib/base/kernel_object.h"
 #include "lib/base/unique_fd.h"
 #include "lib/testing/bpffs_fixture.h"
 #include "lib/testing/fake_meter.h"
@@ -129,8 +135,119 @@ TEST_F(HostCostTest, RunsAreCountedToTheLastOne) {
 TEST_F(HostCostTest, WhatHoldsAProgramIsNotGuessed) {
   HostCost cost;
   cost.programs.resize(1);
-  const std::string table = HostCostTable(cost, SizeUnits::kBinary, 0);
+  const std::string table =
+      HostCostTable(cost, HostCostView(), SizeUnits::kBinary, 0);
   EXPECT_NE(table.find("(not found)"), std::string::npos) << table;
+}
+
+TEST_F(HostCostTest, AttachmentsAreTheHookAndThePlace) {
+  const auto load = [](bpf_prog_type type, bpf_attach_type attach, int result) {
+    const bpf_insn code[] = {
+        {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, result},
+        {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+    LIBBPF_OPTS(bpf_prog_load_opts, options);
+    options.expected_attach_type = attach;
+    UniqueFd fd(bpf_prog_load(type, kName, "GPL", code, 2, &options));
+    EXPECT_TRUE(fd.ok());
+    return fd;
+  };
+  const auto attachments = [this](const UniqueFd& fd) {
+    bpf_prog_info info = {};
+    EXPECT_TRUE(GetInfo(fd.get(), &info));
+    for (const HostProgram& program : Read().programs) {
+      if (program.id == info.id) return program.attachments;
+    }
+    return std::vector<std::string>();
+  };
+  ASSERT_EQ(unshare(CLONE_NEWNET), 0);
+  constexpr int kLoopback = 1;
+  const UniqueFd filter = load(BPF_PROG_TYPE_SCHED_CLS, bpf_attach_type(), -1);
+  for (const auto point : {BPF_TC_INGRESS, BPF_TC_EGRESS}) {
+    LIBBPF_OPTS(bpf_tc_hook, hook);
+    hook.ifindex = kLoopback;
+    hook.attach_point = point;
+    bpf_tc_hook_create(&hook);
+    LIBBPF_OPTS(bpf_tc_opts, options);
+    options.prog_fd = filter.get();
+    ASSERT_EQ(bpf_tc_attach(&hook, &options), 0);
+  }
+  EXPECT_THAT(attachments(filter),
+              ElementsAre("tc egress lo", "tc ingress lo"));
+
+  const UniqueFd xdp = load(BPF_PROG_TYPE_XDP, BPF_XDP, XDP_PASS);
+  ASSERT_EQ(bpf_xdp_attach(kLoopback, xdp.get(), 0, nullptr), 0);
+  EXPECT_THAT(attachments(xdp), ElementsAre("xdp lo"));
+
+  const UniqueFd raw = load(BPF_PROG_TYPE_RAW_TRACEPOINT, bpf_attach_type(), 0);
+  const UniqueFd link(bpf_raw_tracepoint_open("sched_process_exit", raw.get()));
+  ASSERT_TRUE(link.ok());
+  EXPECT_THAT(attachments(raw),
+              ElementsAre("raw_tracepoint sched_process_exit"));
+
+  // As systemd attaches, without a link, and with one.
+  const absl::StatusOr<std::string> root = FindCgroupRoot();
+  ASSERT_TRUE(root.ok());
+  const std::string name = "/netmeter-cost-" + std::to_string(getpid());
+  ASSERT_EQ(mkdir((*root + name).c_str(), 0755), 0);
+  UniqueFd cgroup(open((*root + name).c_str(), O_RDONLY | O_CLOEXEC));
+  for (const bool by_link : {false, true}) {
+    const UniqueFd program =
+        load(BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS, 1);
+    const UniqueFd attached(
+        by_link ? bpf_link_create(program.get(), cgroup.get(),
+                                  BPF_CGROUP_INET_EGRESS, nullptr)
+                : bpf_prog_attach(program.get(), cgroup.get(),
+                                  BPF_CGROUP_INET_EGRESS, BPF_F_ALLOW_MULTI));
+    EXPECT_THAT(attachments(program),
+                ElementsAre("cgroup_inet_egress " + name));
+  }
+  EXPECT_EQ(rmdir((*root + name).c_str()), 0);
+}
+
+// The kernel measures the first program of a chain only.
+TEST_F(HostCostTest, ProgramsWithTailCallsAreMarked) {
+  EXPECT_FALSE(Ours(Read()).tail_calls);
+  const UniqueFd array(
+      bpf_map_create(BPF_MAP_TYPE_PROG_ARRAY, "chain", 4, 4, 1, nullptr));
+  ASSERT_EQ(bpf_prog_bind_map(program_.get(), array.get(), nullptr), 0);
+  const HostCost cost = Read();
+  EXPECT_TRUE(Ours(cost).tail_calls);
+  const std::string table =
+      HostCostTable(cost, HostCostView(), SizeUnits::kBinary, 0);
+  EXPECT_THAT(table, testing::HasSubstr("nm_cost_test* "));
+  EXPECT_THAT(table, testing::HasSubstr("\n* has the time of the programs"));
+}
+
+TEST_F(HostCostTest, AViewFiltersSortsAndLimits) {
+  HostCost cost;
+  cost.seconds = 1;
+  for (uint32_t id = 1; id <= 4; id++) {
+    HostProgram program;
+    program.id = id;
+    program.name = "p" + std::to_string(id);
+    program.runs = program.run_ns = id == 3 ? 0 : id * 1000000;
+    program.total_run_ns = 1000 * program.run_ns;
+    program.attachments = {id == 1 ? "xdp eth0" : "xdp lo"};
+    program.maps = {id};
+    cost.maps[id].bytes = 1024;
+    cost.programs.push_back(program);
+  }
+  HostCostView view;
+  view.filter = "xdp lo";
+  view.sort = "total";
+  view.most = 2;
+  view.columns = {"name", "runs", "total", "maps"};
+  cost = Select(cost, view);
+  EXPECT_EQ(HostCostTable(cost, view, SizeUnits::kBinary, 0),
+            "NAME     RUNS/S  SINCE LOAD     MAPS\n"
+            "p4    4000000.0       4.0 s  1.0 KiB\n"
+            "p2    2000000.0       2.0 s  1.0 KiB\n"
+            "all   6000000.0       6.0 s  3.0 KiB\n");
+  const Json json = Json::parse(HostCostJson(cost, view));
+  EXPECT_EQ(json["programs"].size(), 2u);
+  EXPECT_EQ(json["programs"][0]["total_run_ns"], 4000000000);
+  view.sort = "name";
+  EXPECT_EQ(Select(cost, view).programs[0].name, "p2");
 }
 
 TEST_F(HostCostTest, ItsProgramAndMapAreThoseOfBpftool) {
@@ -209,6 +326,14 @@ TEST_F(HostCostTest, TheProgramPrintsItAndTheKernelMeasuresNoLonger) {
       RunShell("lib/tools/netmeter cost --all --seconds 1");
   EXPECT_THAT(table.output, testing::HasSubstr(kName));
   EXPECT_THAT(table.output, testing::HasSubstr("HELD BY"));
+  const std::string metrics =
+      RunShell("lib/tools/netmeter cost --all --prometheus --filter " +
+               std::string(kName))
+          .output;
+  EXPECT_THAT(metrics,
+              testing::HasSubstr(
+                  "\nnetmeter_host_bpf_runs_total{id=\"" + std::to_string(id_) +
+                  "\",program=\"nm_cost_test\",type=\"socket_filter\"} "));
   // Killed in the middle of it. Without --foreground timeout(1) kills itself, too, and
   // may be gone first.
   EXPECT_EQ(

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <set>
 
@@ -52,14 +53,21 @@ uint32_t ProgramOfFdInfo(const std::string& path) {
   return 0;
 }
 
-// The program of a perf event, which libbpf's older attachments to tracepoints use.
-uint32_t ProgramOfPerfEvent(int pid, int fd) {
+// The program of a perf event, by which libbpf attaches to tracepoints and probes.
+uint32_t ProgramOfPerfEvent(int pid, int fd, std::string* attachment) {
   char name[64] = {};
   uint32_t length = sizeof(name), program = 0, type = 0;
   __u64 offset = 0, address = 0;
   if (bpf_task_fd_query(pid, fd, 0, name, &length, &program, &type, &offset,
                         &address) != 0) {
     return 0;
+  }
+  // enum bpf_task_fd_type
+  constexpr const char* kTypes[] = {"raw_tracepoint", "tracepoint",
+                                    "kprobe",         "kretprobe",
+                                    "uprobe",         "uretprobe"};
+  if (type < std::size(kTypes)) {
+    *attachment = absl::StrCat(kTypes[type], " ", name);
   }
   return program;
 }
@@ -85,7 +93,11 @@ void ReadProcess(const std::string& pid, ProgramHolders* holders) {
     } else if (link == "anon_inode:[perf_event]") {
       int process = 0, fd = 0;
       if (absl::SimpleAtoi(pid, &process) && absl::SimpleAtoi(number, &fd)) {
-        program = ProgramOfPerfEvent(process, fd);
+        std::string attachment;
+        program = ProgramOfPerfEvent(process, fd, &attachment);
+        if (!attachment.empty()) {
+          (*holders)[program].attachments.insert(attachment);
+        }
       }
     }
     if (program != 0) found.insert(program);

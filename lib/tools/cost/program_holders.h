@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ namespace internal {
 struct HoldersOfProgram {
   std::vector<std::string> processes;  // "PID/NAME", without duplicates
   std::vector<std::string> pins;       // paths
+  // Of perf events that a process has open: "tracepoint sched_switch", "kprobe vfs_read".
+  std::set<std::string> attachments;
 };
 
 // By the program's id.
