@@ -120,6 +120,7 @@ absl::Status Programs::LoadObject() {
     options.config.uplinks["uplink"] = options_.uplinks;
   }
   options.registrants = options_.registrants;
+  options.config.names_from = options_.names_from;
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();

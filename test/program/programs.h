@@ -56,6 +56,7 @@ struct ProgramOptions {
   // Patterns of interfaces of the test's namespace, an uplink each: numbers from 1.
   std::vector<std::string> uplinks;
   uint32_t registrants = 0;  // services that are not for everybody
+  std::vector<std::string> names_from = Config().names_from;
   // Load all programs, the tracing ones too, not only those that
   // BPF_PROG_TEST_RUN can run.
   bool tracing = false;
