@@ -155,7 +155,9 @@ NM_GLOBAL int nm_forget_name(__u32 id) {
   return bpf_map_push_elem(&nm_free_names, &id, BPF_ANY) ? -1 : 0;
 }
 
-/* As free_id(): the n-th run of one call handles the n-th of the list. */
+/* One call runs this once for each element of its list (`repeat` of BPF_PROG_TEST_RUN):
+ * the n-th run handles the n-th. skb->mark counts the runs, because all runs of a call
+ * have the same packet. */
 static __always_inline int evict_next(struct __sk_buff *skb, bool names) {
   struct nm_idle idle = {};
   __u32 at = sizeof(struct nm_command) + skb->mark * sizeof(idle);

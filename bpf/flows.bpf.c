@@ -5,8 +5,9 @@
  * programs while it runs; nothing of it is pinned. So the meter's programs do not know of
  * it, and it costs nothing while `netmeter flows` does not run.
  *
- * It shares the meter's maps, which it only reads: owners, the socket table, series,
- * rules, and the configuration. Its own maps are those of flow_table.bpf.h, and
+ * It shares the meter's maps: owners, the socket table, series, rules, and the
+ * configuration. It only reads them, except that it writes nm_interfaces and the words of
+ * uplinks as the meter would. Its own maps are those of flow_table.bpf.h, and
  * nm_duplicates. README.md has the details.
  */
 #define __BPF__ 1

@@ -52,7 +52,7 @@ enum nm_adds {
   /* Atomically: always possible. */
   NM_ADDS_ATOMIC = 0,
   /* Plainly, if no task can preempt another one in a program: kernels without
-   * preemption, and kernels in which migrate_disable() disables it (up to 5.14). */
+   * preemption, and kernels in which migrate_disable() disables it (up to 5.10). */
   NM_ADDS_PLAIN = 1,
   /* Plainly, after an exchange (5.12 and newer) has shown that no other run is adding:
    * one atomic operation instead of one for each add. */
@@ -80,7 +80,7 @@ enum nm_source {
 /* Set between open and load. The verifier then removes unused code. */
 struct nm_config {
   nm_u32 cells_per_series;
-  nm_u32 shared_cell;    /* the shared cell, which is the last; 0: none */
+  nm_u32 shared_cell;    /* number of the shared cell, which is the last */
   nm_u32 series_extents; /* of counters and tcp; 0: one */
   nm_u32 first_series;   /* slots of the first one */
   nm_u32 names_extents;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The configuration, and all maps. Readers see the first five maps: arrays that readers
- * map into their memory. The loader has frozen these, so that only the programs write
- * them. The other maps are root's. The loader sets all sizes: a max_entries of 1 here is
- * a placeholder.
+ * The configuration, and all maps. Readers map stats, info, and counters, tcp and names
+ * with their extents into their memory: arrays that the loader has frozen, so that only
+ * the programs write them. The other maps are root's. The loader sets all sizes: a
+ * max_entries of 1 here is a placeholder.
  *
  * Each comment says key -> value. The table in README.md says who writes and reads a map,
  * and what happens when it is full. Runs on one CPU share nothing except these maps.

@@ -168,7 +168,7 @@ NM_GLOBAL __u32 nm_skip_extensions(struct __sk_buff *skb, __u32 next) {
  * short counts as if it were whole. */
 static __always_inline __u64 parse_transport(struct __sk_buff *skb,
                                              __u32 header, __u8 protocol) {
-  __u8 bytes[8] = {}; /* a TCP header's length is its 12th, in 32-bit words */
+  __u8 bytes[8] = {}; /* TCP: offset 12 is the length, in 32-bit words */
 
   switch (protocol) {
     case IPPROTO_TCP:

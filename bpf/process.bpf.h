@@ -6,7 +6,7 @@
  *
  *   exec   the name of the executable; or a service, if the configuration lists the
  *          executable, or the command line of a Python interpreter tells one; or the unit
- *          or container in which it runs (cgroup_name.bpf.h)
+ *          or container in which it runs (cgroup_name.bpf.h); or its user id
  *   fork   the child gets its parent's name
  *   exit   the entry goes with the last thread
  *
@@ -244,7 +244,8 @@ static __always_inline bool is_env(const char *name) {
 
 /* A process executes a program. A script that names env(1) as its interpreter does so
  * twice: first env, under the script's name, then the program that env looks up. The
- * first leaves a mark, and the second keeps the name. */
+ * first leaves a mark, and the second keeps the name. Enters the process, and returns the
+ * rank of its name. */
 static __noinline int process_executes(struct task_struct *task,
                                        struct linux_binprm *bprm) {
   struct nm_process process = {};
@@ -504,9 +505,10 @@ static __always_inline __u32 name_by_user(struct nm_process *process,
   return nm_config.ranks[NM_SOURCE_USER];
 }
 
-/* After process_executes(): enters the process with its name of this rank, unless its
- * unit or container comes before. Separate from the above to save stack. No other run
- * uses the entry: the process has one thread, and no socket yet that asks for it. */
+/* After process_executes(), which entered the process and returned the rank of its name:
+ * replaces the name if the user id, the unit or the container comes before it. Separate
+ * from the above to save stack. No other run uses the entry: the process has one thread,
+ * and makes no socket meanwhile. */
 static __always_inline void process_executed(struct task_struct *task,
                                              __u32 rank) {
   __u32 tgid = task->tgid;

@@ -24,7 +24,7 @@
 #include "bpf/packet.bpf.h"
 #include "bpf/slot.bpf.h"
 
-/* For a benchmark (test/benchmark/test_runs.cc), which sends one segment a million times.
+/* For a benchmark (test/benchmark/datapath.cc), which sends one segment a million times.
  * 1 makes it the next one of its connection each time, by storing the numbers as if it
  * had not been sent. */
 #ifndef NM_ALWAYS_NEW
@@ -219,8 +219,7 @@ NM_GLOBAL int nm_sample_rtt(struct __sk_buff *skb, __u32 slot) {
 
 /* Samples the round-trip time with about each NM_RTT_SAMPLE-th packet with payload that a
  * series sends on a CPU. A call at each round trip (BPF_SOCK_OPS_RTT_CB) costs more than
- * all other work for a packet: README.md has the figures. `cell`, or the shared cell,
- * already has this packet. */
+ * all other work for a packet. `cell`, or the shared cell, already has this packet. */
 static __always_inline void sample_rtt(struct __sk_buff *skb, __u32 slot,
                                        struct nm_cell *cell, __u32 payload,
                                        __u32 segments) {

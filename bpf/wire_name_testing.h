@@ -58,7 +58,7 @@ inline std::string Read(nm_u8 protocol, const std::string& bytes) {
   return Show(whole);
 }
 
-// A file of the corpus: see test/fuzz/record_client.py.
+// A file of the corpus: the first bytes of a real client (test/fuzz/run.sh).
 inline std::string Recorded(const std::string& name) {
   std::ifstream file("test/fuzz/corpus/" + name, std::ios::binary);
   std::ostringstream bytes;

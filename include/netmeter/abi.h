@@ -12,6 +12,9 @@
  *   names[cell->service], names[cell->destination]      its names
  *   tcp[slot]                                           its connections
  *
+ * This is the first extent of each table. If the tables have grown, a slot or an id
+ * beyond it is in another map: see NM_MAX_EXTENTS.
+ *
  * Slots go from 1 to below NM_SLOT_FIRST + stats->slots_allocated. If all cells of a
  * slot have service 0, nothing has been counted for the slot yet.
  *

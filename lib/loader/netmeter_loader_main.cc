@@ -4,8 +4,8 @@
 //
 // This file is the command line and nothing else. Each subcommand has a function that
 // declares its options (AddLoad() and so on), one that runs it, and a text that follows
-// its options in --help. All values go into one struct Options; what no single option
-// can tell to be wrong is in FindWrongUse().
+// its options in --help. All values go into one struct Options. FindWrongUse() has the
+// checks that need more than one option.
 
 #include <linux/capability.h>
 #include <unistd.h>

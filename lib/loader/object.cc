@@ -176,7 +176,8 @@ Preemption PreemptionOf(absl::string_view btf, absl::string_view version) {
   // (init/Makefile, CONFIG_PREEMPT_BUILD).
   preemption.in_kernel = preemption.realtime || has("rcu_read_lock_nesting") ||
                          absl::StrContains(version, "PREEMPT");
-  // Up to 5.14 migrate_disable(), which surrounds each program, was preempt_disable().
+  // Up to 5.10 migrate_disable(), which surrounds each program, was preempt_disable()
+  // (commit 74d862b682f5).
   // Since then a task counts its calls if there is more than one CPU. With one CPU (no
   // "SMP" in `uname -v`) it does nothing.
   preemption.in_programs = preemption.realtime || has("migration_disabled") ||

@@ -26,8 +26,8 @@ namespace {
 
 using Names = std::set<std::string>;
 
-// nm_command is run by the loader itself (BPF_PROG_TEST_RUN), and attached
-// nowhere.
+// The loader runs nm_command itself (BPF_PROG_TEST_RUN). An eviction attaches nm_scan, an
+// iterator, by a link that is not pinned.
 const Names kUnattachedPrograms = {"nm_command", "nm_scan"};
 
 class MeterObjectTest : public testing::Test {
@@ -162,12 +162,12 @@ TEST(Adds, ArePlainWhereNothingIsPreempted) {
   const Adds adds = Choose(Types({"pid"}), kVoluntary, false);
   EXPECT_EQ(adds.ingress, NM_ADDS_PLAIN);
   EXPECT_EQ(adds.egress, NM_ADDS_PLAIN);
-  // 5.15 and newer, built without preemption.
+  // 5.11 and newer, built without preemption.
   EXPECT_EQ(Choose(Types({"migration_disabled"}), kVoluntary, true).egress,
             NM_ADDS_PLAIN);
 }
 
-// Up to 5.14 migrate_disable() disables preemption.
+// Up to 5.10 migrate_disable() disables preemption.
 TEST(Adds, ArePlainWhereProgramsAreNotPreempted) {
   const std::string types = Types({"rcu_read_lock_nesting"});
   EXPECT_EQ(Choose(types, "#1 SMP PREEMPT", true).egress, NM_ADDS_PLAIN);

@@ -116,7 +116,7 @@ class VectorsTest(unittest.TestCase):
         shown = " ".join(arguments).replace(self.directory, "...")
         self.expect(shown, {(kind, name): size})
 
-    # --- The table of facts/magma.md, row by row --------------------------------
+    # --- What Magma's own meter was run on, row by row ---------------------------
 
     def test_01_python_modules(self):
         for module, kind, name in (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The short cut for plain packets (bpf/fast_path.bpf.h): it counts what the long
-// way counts, for each packet that it takes, and takes those that it is for.
+// The fast path for plain packets (bpf/fast_path.bpf.h): it counts each packet that it
+// takes as the full path would, and it takes the packets that it is made for.
 #include <cstdint>
 #include <random>
 #include <string>
@@ -36,7 +36,7 @@ std::string Text(const Counters& counters) {
   return text;
 }
 
-// But for the cookie, which is another one in each run.
+// Without the cookie, which differs in each run.
 std::string Text(const nm_socket& socket) {
   std::string text = "slot " + std::to_string(NM_WORD_SLOT(socket.word));
   for (uint32_t value :
@@ -74,7 +74,7 @@ class FastPath : public testing::Test {
     return programs;
   }
 
-  // Runs the packet all three ways; whether it was plain.
+  // Runs the packet with each of enum nm_ways. Returns whether the fast path took it.
   bool Compare(Direction direction, const Packet& packet,
                const RunOptions& options = RunOptions()) {
     nm_socket both = socket_, long_way = socket_, plain = socket_;
@@ -132,9 +132,9 @@ TEST_F(FastPath, DatagramsTakeIt) {
   }
 }
 
-// What is on the loopback device, and to and from no proxy, ends early in both
-// directions. It is what the long way leaves out, and a header that is cut short
-// counts as one.
+// Packets over loopback that are not to or from a proxy are not counted, in either
+// direction. The fast path ends early for the packets that the full path leaves out, and
+// only for those: the test compares the counts of truncated headers.
 TEST_F(FastPath, LoopbackWithoutAProxyIsNotCountedEitherWay) {
   RunOptions loopback;
   loopback.ifindex = Programs::kLoopback;
@@ -159,8 +159,8 @@ TEST_F(FastPath, LoopbackWithoutAProxyIsNotCountedEitherWay) {
         const uint64_t both = both_->ReadStats().header_errors;
         const uint64_t long_way = long_->ReadStats().header_errors;
         Compare(direction, packet, loopback);
-        // A packet runs again where another socket took its cookie: so not by
-        // how many.
+        // A packet runs again if another socket took its cookie, so the numbers may
+        // differ.
         EXPECT_EQ(both_->ReadStats().header_errors > both,
                   long_->ReadStats().header_errors > long_way);
       }
@@ -175,7 +175,7 @@ TEST_F(FastPath, TheEndsOfAConnectionDoNot) {
     EXPECT_FALSE(Send(Tcp(P::Ipv4(), flags | P::kAck))) << int{flags};
   }
   EXPECT_FALSE(Receive(Tcp(P::Ipv4(), P::kFin | P::kAck)));
-  // The numbers are not known yet, or the peer's FIN is to be taken off.
+  // The numbers are not known yet, or the peer's FIN has to be subtracted.
   for (nm_u8 nm_socket::*field :
        {&nm_socket::tx_valid, &nm_socket::rx_valid, &nm_socket::rx_fin_seen,
         &nm_socket::rx_fin_counted}) {
@@ -192,11 +192,11 @@ TEST_F(FastPath, OptionsFragmentsAndOtherTransportsDoNot) {
   EXPECT_FALSE(Send(Tcp(P::Ipv4().Ipv4Fragment(10, false))));
   EXPECT_FALSE(Send(P::Ipv4().Sctp(1, 2).Payload(10)));
   EXPECT_FALSE(Receive(P::Ipv6().Icmpv6().Payload(10)));
-  // A GSO packet of which the number of segments is not known.
+  // A GSO packet whose number of segments is not known.
   RunOptions unknown;
   unknown.gso_size = 300;
   EXPECT_FALSE(Send(Tcp(P::Ipv4()), unknown));
-  // Or of which it may be a peer's word.
+  // A GSO packet whose number of segments may be a peer's claim.
   unknown.gso_segs = 70;
   unknown.gso_size = 10;
   EXPECT_FALSE(Receive(Tcp(P::Ipv4()), unknown));
@@ -254,8 +254,8 @@ TEST_F(FastPath, AnyPacketCountsTheSameBothWays) {
     packet.Payload(below(4) ? below(1400) : 0);
     if (below(20) == 0) packet.Truncate(20 + below(60));
     if (!packet.HasIpHeader()) continue;
-    // Each run has a socket of its own, which would receive a copy of the same
-    // bytes (bpf/duplicates.bpf.h): a number makes them differ.
+    // Each run has its own socket, and equal bytes would count as a duplicate
+    // (bpf/duplicates.bpf.h). A number makes them differ.
     packet.Byte(ipv6 ? 2 : 4, static_cast<uint8_t>(i >> 8))
         .Byte(ipv6 ? 3 : 5, static_cast<uint8_t>(i));
     RunOptions options;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Several packets on one socket. Every test run has a new socket, so this takes
-// a trick: the cookie of the next socket can be told in advance, and the entry
-// of the table is handed on from one to the next. To the programs that is one
-// socket.
+// Several packets on one socket. The kernel makes a new socket for each run of a program.
+// But the cookie of the next socket is known in advance, so this file gives the entry of
+// the table to that cookie before each run. The programs then see one socket.
 //
 // Threads: none.
 
@@ -54,7 +53,7 @@ inline void WriteHead(const Programs& programs, uint32_t slot, uint16_t service,
   }
 }
 
-// Runs a packet on the socket, of which it leaves the new state; what it
+// Runs a packet on the socket, and stores the socket's new state. Returns what the packet
 // counted, by slot.
 inline Counters PassOn(const Programs& programs, nm_socket* socket,
                        Direction direction, const Packet& packet,
@@ -74,7 +73,7 @@ inline Counters PassOn(const Programs& programs, nm_socket* socket,
     EXPECT_TRUE(programs.WriteSocket(index, nm_socket()));
     // This run took the cookie, if it asked for one. Did another socket?
     if (NextCookie() > cookie + 2) {
-      usleep(110000);  // until then the same bytes are a copy: NM_DUPLICATES_NS
+      usleep(110000);  // until then a duplicate: NM_DUPLICATES_NS
       continue;
     }
     EXPECT_EQ(NM_WORD_COOKIE(entry.word), NM_COOKIE(cookie));

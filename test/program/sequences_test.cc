@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The socket table, packet by packet: what is new and what was sent again, what
-// is acknowledged, and who has an entry. Each case runs twice, as packets do,
-// and with all of them sent the long way.
+// The socket table, packet by packet: which payload is new, which was sent before, which
+// is acknowledged, and which socket has an entry. Each case runs twice: with both paths,
+// and with all packets on the full path.
 #include <bpf/bpf.h>
 
 #include <cstdint>

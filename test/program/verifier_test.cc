@@ -17,9 +17,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// As bpf/README.md has it, beside the command that prints what it is now: of 5.10
-// and of 6.1, whose verifiers know less, and the highest one of the kernels after
-// them.
+// The figures of bpf/README.md, which also has the command that prints the present ones:
+// of 5.10 and 6.1, whose verifiers know less, and the highest of all later kernels.
 struct Walked {
   const char* program;
   uint32_t on_5_10, on_6_1, later;
