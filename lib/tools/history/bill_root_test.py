@@ -10,9 +10,12 @@ import json
 import os
 import re
 import subprocess
+import urllib.request
 
 import lab
 from gateway import HEADER, SERVICE, GatewayTest, Network, keep_neighbours
+
+EXPORTER = lab.path("lib/exporter/netmeter-exporter")
 
 # Whether this kernel can count what is forwarded; elsewhere it is uncounted traffic.
 MEASURED = tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 4)
@@ -182,6 +185,7 @@ class BillTest(GatewayTest):
         )
         self.check_report(totals_now)
         self.check_budget(totals_now["satellite"])
+        self.check_views(totals_now, rows_now)
         # What the interface counted is a path of its own.
         interfaces = self.usage("--path", "interface", "--uplink", "satellite")["rows"]
         self.assertEqual([row["service"] for row in interfaces], ["sat0"])
@@ -235,6 +239,50 @@ class BillTest(GatewayTest):
                 name, *bytes = re.findall(r"^\S+(?: \S+)*|-?[\d.]+ [KMG]?i?B", line)
                 self.assertEqual(rows.pop("<b>sum</b>" if name == "sum" else name), bytes[:3], line)
             self.assertEqual(rows, {})
+
+    def check_views(self, totals, rows):
+        """The hours of a day, the exporter's page and `netmeter list` have the same figures."""
+        forwarded = collections.Counter()
+        for (uplink, kind, _), (sent, received) in rows.items():
+            if kind == "forwarded":
+                forwarded.update({(uplink, "tx"): sent, (uplink, "rx"): received})
+        page = collections.Counter()
+        for name, uplink, way, value in self.scrape():
+            page[name, uplink, way] += value
+        listed = collections.Counter()
+        command = [lab.LIST, "list", "--bytes", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir]
+        for line in lab.run(*command).decode().splitlines()[1 if MEASURED else 2 :]:
+            _, _, _, _, _, uplink, sent, received, *_ = line.split()
+            listed.update({(uplink, "tx"): int(sent), (uplink, "rx"): int(received)})
+        for uplink in LINKS:
+            hours = self.usage("--by", "hour", "--uplink", uplink)["rows"]
+            for way, bytes in totals[uplink].items():
+                self.assertEqual(sum(row[way + "_bytes"] for row in hours), bytes)
+                self.assertEqual(page["netmeter_uplink_bytes_total", uplink, way], bytes)
+                self.assertEqual(page["netmeter_forwarded_bytes_total", uplink, way], forwarded[uplink, way])
+                self.assertEqual(listed[uplink, way], forwarded[uplink, way])
+
+    def scrape(self):
+        """[(family, uplink, way, value)] of the exporter's page."""
+        exporter = subprocess.Popen(
+            [EXPORTER, "--listen", "127.0.0.1:0", "--pin-dir", self.meter.pin_dir, "--database", self.database],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lab.die_with_parent,
+        )
+        try:
+            url = re.search(r"http://\S+", exporter.stderr.readline())[0]
+            page = urllib.request.urlopen(url, timeout=20).read().decode()
+        finally:
+            exporter.kill()
+            exporter.wait()
+            exporter.stderr.close()
+        return [
+            (name, uplink, way, int(value))
+            for name, uplink, way, value in re.findall(
+                r'^(\w+)\{.*uplink="(\w*)".*direction="(\w+)".*\} (\d+)$', page, re.MULTILINE
+            )
+        ]
 
     def check_budget(self, total):
         budgets = os.path.join(self.directory, "budgets.yml")
