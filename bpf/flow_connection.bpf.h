@@ -28,9 +28,11 @@ static __always_inline void key_of_connection(struct bpf_sock_ops *ops,
 static __noinline int take_handshake(const struct nm_flow_key *from,
                                      const struct nm_flow_key *to) {
   struct nm_flow_counts counts;
+  struct nm_flow_device device;
   struct nm_flow_state *state;
   struct nm_flow *flow;
   bool taken = false;
+  __u8 sent, received; /* flags of TCP */
   __u64 start, id;
   __u32 slot;
 
@@ -41,6 +43,9 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
   bpf_spin_lock(&flow->lock);
   state = &flow->state;
   counts = state->counts;
+  device = state->device;
+  sent = state->tx_tcp_flags;
+  received = state->rx_tcp_flags;
   start = state->start_ns;
   slot = state->slot;
   if (state->id == id && !(state->flags & NM_FLOW_GONE)) {
@@ -61,6 +66,9 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
       taken = true;
       if (state->start_ns > start) state->start_ns = start;
       if (!state->slot) state->slot = slot;
+      if (!state->device.ifindex) state->device = device;
+      state->tx_tcp_flags |= sent;
+      state->rx_tcp_flags |= received;
       /* A packet of the connection may have come before, on another CPU. */
       state->counts.tx_bytes += counts.tx_bytes;
       state->counts.rx_bytes += counts.rx_bytes;

@@ -313,6 +313,7 @@ static __always_inline void add_sent_to_flow(struct nm_flow_state *state,
   state->counts.tx_retransmit_bytes += f->again;
   state->counts.rx_payload_bytes += f->acked;
   if (packet->transport != NM_TRANSPORT_TCP) return;
+  state->tx_tcp_flags |= packet->tcp_flags;
   if (packet->tcp_flags & TCP_FLAG_FIN) {
     if (!(state->flags & NM_FLOW_FIN_RECEIVED))
       state->flags |= NM_FLOW_FIN_OURS_FIRST;
@@ -333,6 +334,7 @@ static __always_inline void add_received_to_flow(
     state->counts.rx_payload_bytes += packet->payload;
     return;
   }
+  state->rx_tcp_flags |= packet->tcp_flags;
   first = packet->seq + !!(packet->tcp_flags & TCP_FLAG_SYN);
   end = first + packet->payload;
   if (packet->payload) {
@@ -351,16 +353,29 @@ static __always_inline void add_received_to_flow(
   if (packet->tcp_flags & TCP_FLAG_RST) state->flags |= NM_FLOW_RST_RECEIVED;
 }
 
+/* Fills in the name of a device and its namespace, if the program may read them. */
+static __always_inline void read_device(struct __sk_buff *skb,
+                                        struct nm_flow_device *device) {
+  struct net_device *found;
+
+  if (!nm_config.reads_devices) return;
+  found = device_of(skb);
+  bpf_probe_read_kernel(device->name, sizeof(device->name), &found->name);
+  if (bpf_core_field_exists(found->nd_net.net))
+    device->network = BPF_CORE_READ(found, nd_net.net, ns.inum);
+}
+
 /* Adds the packet to its flow, if possible. */
 static __always_inline enum nm_added try_add(
     struct __sk_buff *skb, struct nm_followed *f,
     const enum nm_direction direction) {
-  const __u32 ifindex = skb->ifindex;
+  struct nm_flow_device device = {.ifindex = skb->ifindex};
   struct nm_flow_state *state;
   struct bpf_tcp_sock *tcp = NULL;
   struct nm_flow *flow;
   struct bpf_sock *sk;
   enum nm_added added;
+  bool moved;
   const __u64 id = id_of_key(&f->key);
 
   flow = bpf_map_lookup_elem(&nm_flows, &f->key);
@@ -374,6 +389,9 @@ static __always_inline enum nm_added try_add(
     if (sk) sk = bpf_sk_fullsock(sk);
     if (sk) tcp = bpf_tcp_sock(sk);
   }
+  /* No function may be called under the lock. */
+  moved = *(volatile __u32 *)&flow->state.device.ifindex != device.ifindex;
+  if (moved) read_device(skb, &device);
   bpf_spin_lock(&flow->lock);
   state = &flow->state;
   if (state->id != id || (state->flags & NM_FLOW_GONE)) {
@@ -391,7 +409,7 @@ static __always_inline enum nm_added try_add(
   }
   if (added == NM_ADDED) {
     if (state->last_ns < f->now_ns) state->last_ns = f->now_ns;
-    state->ifindex = ifindex;
+    if (moved) state->device = device;
     if (direction == NM_EGRESS)
       add_sent_to_flow(state, f);
     else

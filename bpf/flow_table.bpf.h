@@ -199,6 +199,7 @@ static __always_inline bool end_state(struct nm_flow_state *state, __u64 id,
   state->start_ns = ending->now_ns;
   state->part++;
   __builtin_memset(&state->counts, 0, sizeof(state->counts));
+  state->tx_tcp_flags = state->rx_tcp_flags = 0;
   return true;
 }
 

@@ -43,6 +43,14 @@ struct nm_flow_counts {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_flow_counts) == 8 * 8);
 
+/* The network device of a packet. */
+struct nm_flow_device {
+  nm_u32 ifindex;
+  nm_u32 network; /* inode of its namespace; 0: lockdown=confidentiality */
+  char name[NM_INTERFACE_BYTES]; /* as network */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_flow_device) == 2 * 4 + NM_INTERFACE_BYTES);
+
 /* Bits of nm_flow_state.flags. */
 #define NM_FLOW_MADE 1        /* the rest of the value is set */
 #define NM_FLOW_GONE 2        /* its record is written: nothing more is added */
@@ -73,11 +81,14 @@ struct nm_flow_state {
   nm_u32 remote[4];
   nm_u16 local_port;
   nm_u16 remote_port;
-  nm_u32 slot; /* of its series; 0: it had no packet yet */
-  nm_u32 tgid; /* of the process that made the socket */
-  nm_u32 ifindex;
-  nm_u32 flags; /* NM_FLOW_* */
-  nm_u32 part;  /* number of its earlier records */
+  nm_u32 slot;        /* of its series; 0: it had no packet yet */
+  nm_u32 tgid;        /* of the process that made the socket */
+  nm_u32 flags;       /* NM_FLOW_* */
+  nm_u32 part;        /* number of its earlier records */
+  nm_u8 tx_tcp_flags; /* all flags of TCP in these packets */
+  nm_u8 rx_tcp_flags;
+  nm_u8 pad[2];
+  struct nm_flow_device device; /* of the last packet */
   struct nm_socket numbers;
   nm_u32 rx_end; /* highest end sequence that was received */
   nm_u32 srtt_us;
@@ -87,7 +98,8 @@ struct nm_flow_state {
   nm_u32 last_state;  /* before it was closed: TCP_ESTABLISHED and so on */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_flow_state) ==
-                 5 * 8 + sizeof(struct nm_flow_counts) + 8 * 4 + 2 * 2 + 5 * 4 +
+                 5 * 8 + sizeof(struct nm_flow_counts) + 8 * 4 + 2 * 2 + 4 * 4 +
+                     4 * 1 + sizeof(struct nm_flow_device) +
                      sizeof(struct nm_socket) + 6 * 4);
 
 /* Value of `nm_flows`. */

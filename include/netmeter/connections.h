@@ -127,7 +127,9 @@ struct FlowRecord {
   std::string remote_address;
   uint64_t remote_port = 0;
   uint64_t interface_index = 0;
-  uint64_t cookie = 0;  // that of Connection
+  std::string interface_name;
+  uint64_t network = 0;  // inode of the namespace
+  uint64_t cookie = 0;   // that of Connection
   std::string kind;
   std::string service;
   std::string destination;
@@ -142,6 +144,8 @@ struct FlowRecord {
   std::string error;      // such as "ETIMEDOUT"
   uint64_t partial = 0;
   uint64_t part = 0;
+  uint64_t tx_tcp_flags = 0;  // of all packets, as in TCP's header: 1 is FIN
+  uint64_t rx_tcp_flags = 0;
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
   uint64_t tx_packets = 0;

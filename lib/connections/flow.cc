@@ -196,6 +196,16 @@ class Table {
                          }
                        }});
   }
+  void TcpFlags(uint32_t number, const char* name,
+                nm_u8 nm_flow_state::*member) {
+    fields_.push_back({name, number, false, Unit::kNone,
+                       [member](const FlowRow& row, FieldValue* value) {
+                         if (row.line == FlowLine::kFlow &&
+                             row.record.event.protocol == IPPROTO_TCP) {
+                           value->SetNumber(row.record.state.*member);
+                         }
+                       }});
+  }
   void Count(uint32_t number, const char* name, nm_u64 nm_flow_counts::*member,
              Unit unit) {
     fields_.push_back({name, number, false, unit,
@@ -233,8 +243,16 @@ void AddIdentity(Table* table) {
   table->OfFlow(10, "remote_port", [](const FlowRow& row) {
     return row.record.state.remote_port;
   });
-  table->OfFlow(11, "interface",
-                [](const FlowRow& row) { return row.record.state.ifindex; });
+  table->OfFlow(11, "interface", [](const FlowRow& row) {
+    return row.record.state.device.ifindex;
+  });
+  table->TextOfFlow(46, "interface_name", [](const FlowRow& row) {
+    const auto& name = row.record.state.device.name;
+    return std::string(name, strnlen(name, sizeof(name)));
+  });
+  table->IfKnown(45, "network", [](const FlowRow& row) {
+    return row.record.state.device.network;
+  });
   table->IfKnown(12, "cookie",
                  [](const FlowRow& row) { return row.record.event.cookie; });
 }
@@ -293,6 +311,8 @@ void AddEnd(Table* table) {
   });
   table->OfFlow(27, "part",
                 [](const FlowRow& row) { return row.record.state.part; });
+  table->TcpFlags(28, "tx_tcp_flags", &nm_flow_state::tx_tcp_flags);
+  table->TcpFlags(29, "rx_tcp_flags", &nm_flow_state::rx_tcp_flags);
 }
 
 void AddCounts(Table* table) {

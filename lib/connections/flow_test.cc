@@ -40,6 +40,8 @@ FlowRow Row() {
   state.flags = NM_FLOW_MADE | NM_FLOW_OPENED | NM_FLOW_FIN_SENT |
                 NM_FLOW_FIN_RECEIVED | NM_FLOW_FIN_OURS_FIRST;
   state.srtt_us = 612400;
+  state.tx_tcp_flags = TH_SYN | TH_ACK | TH_FIN;
+  state.device = {3, 4026531840, "wwan0"};
   row.counts.tx_bytes = 5000;
   row.start_ns = 1000;
   row.end_ns = 4000;
@@ -64,6 +66,7 @@ TEST(Flow, JsonHasZerosAndLeavesOutWhatIsNotKnown) {
   row.record.state.srtt_us = 0;
   row.record.state.min_rtt_us = ~uint32_t{0};
   row.record.event.cookie = 0;
+  row.record.state.device = {};  // as with lockdown=confidentiality
   nlohmann::json json = Json(row);
   for (const char* const name :
        {"duration_ns", "partial", "part", "rx_bytes", "rx_payload_bytes",
@@ -71,8 +74,9 @@ TEST(Flow, JsonHasZerosAndLeavesOutWhatIsNotKnown) {
     ASSERT_TRUE(json.contains(name)) << name;
     EXPECT_EQ(json[name], 0) << name;
   }
-  for (const char* const name : {"rtt_us", "min_rtt_us", "handshake_ns",
-                                 "cookie", "owner_pid", "tx_retransmits"}) {
+  for (const char* const name :
+       {"rtt_us", "min_rtt_us", "handshake_ns", "cookie", "owner_pid",
+        "tx_retransmits", "interface_name", "network"}) {
     EXPECT_FALSE(json.contains(name)) << name;
   }
   row.record.state.flags |= NM_FLOW_CLOSED;
@@ -107,6 +111,11 @@ TEST(Flow, JsonHasWhatTheProgramsWroteWithNames) {
   EXPECT_EQ(json["duration_ns"], 3000);
   EXPECT_EQ(json["tx_bytes"], 5000);
   EXPECT_EQ(json["rtt_us"], 612400);
+  EXPECT_EQ(json["tx_tcp_flags"], 0x13);
+  EXPECT_EQ(json["rx_tcp_flags"], 0);
+  EXPECT_EQ(json["interface"], 3);
+  EXPECT_EQ(json["interface_name"], "wwan0");
+  EXPECT_EQ(json["network"], 4026531840);
   EXPECT_EQ(json.count("error"), 0U);
   EXPECT_EQ(json["partial"], 0);
 }

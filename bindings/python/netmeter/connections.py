@@ -123,6 +123,9 @@ class FlowRecord:
     remote_address: str
     remote_port: int
     interface: int
+    interface_name: str
+    network: int
+    """Inode of the network namespace."""
     cookie: int
     """As in Connection."""
     kind: str
@@ -141,6 +144,9 @@ class FlowRecord:
     error: str
     partial: int
     part: int
+    tx_tcp_flags: int
+    """The flags of all sent packets, as in TCP's header: 1 is FIN."""
+    rx_tcp_flags: int
     tx_bytes: int
     rx_bytes: int
     tx_packets: int

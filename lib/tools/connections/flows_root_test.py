@@ -188,6 +188,21 @@ class FlowsTest(unittest.TestCase):
                 ("udp", "local", "closed", "local"): 3010,
             },
         )
+        fin, syn, rst, psh, ack = 1, 2, 4, 8, 16
+        whole = fin | syn | psh | ack
+        self.assertEqual(
+            {(r["opened_by"], r["end"], r.get("closed_by"), r["tx_tcp_flags"], r["rx_tcp_flags"]) for r in flows if r["protocol"] == "tcp"},
+            {
+                ("local", "fin", "local", whole, whole),
+                ("local", "rst", "local", syn | rst | psh | ack, syn | ack),
+                ("local", "rst", "remote", syn, rst | ack),
+                ("local", "timeout", None, syn, 0),
+                ("remote", "half_open", None, syn | ack, syn),
+                ("remote", "fin", "remote", whole, whole),
+            },
+        )
+        own = os.stat("/proc/thread-self/ns/net").st_ino
+        self.assertEqual({(r["interface_name"], r["network"]) for r in flows}, {("gate", own)})
         self.assertEqual(len({row["cookie"] for row in flows if row["end"] == "fin"}), 3990)
         self.assertTrue(all(row["rtt_us"] and row["duration_ns"] for row in flows if row["end"] == "fin"))
         self.assertFalse(any(row.get("partial") for row in flows))
