@@ -38,8 +38,11 @@ SECTIONS = {
         "Nanoseconds to count a packet's bytes for its flow, over a program that only chooses the flow. A "
         "reader of the buffers' events costs more, and events without room are lost. netmeter adds plainly for"
         " received packets, and for sent ones if the kernel does not preempt programs; otherwise it first "
-        "claims the CPU by an exchange: \"claimed adds\".",
-        ["ns", "reader ns", "share lost"],
+        "claims the CPU by an exchange: \"claimed adds\". With twice as many flows as it has room for, a table "
+        "loses the packets of the others; an LRU hash evicts flows with what it counted for them; netmeter adds "
+        "them to its overflow. \"per-CPU array and hash\": the first flow of each place of the array, the others "
+        "in the hash.",
+        ["ns", "reader ns", "share lost", "share lost when full", "KiB"],
     ),
     "throughput": (
         "Traffic",

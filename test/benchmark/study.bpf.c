@@ -183,6 +183,47 @@ int bm_percpu_array(struct __sk_buff *skb) {
   return PASS;
 }
 
+/* --- A mix: the first flow of each place in an array, the others in a hash ---- */
+
+struct bm_place {
+  struct bm_flow flow;
+  struct bm_count count; /* no packets: the place is free */
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, FLOWS / 2);
+  __type(key, __u32);
+  __type(value, struct bm_place);
+} bm_places SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+  __uint(max_entries, FLOWS / 2);
+  __type(key, struct bm_flow);
+  __type(value, struct bm_count);
+} bm_displaced SEC(".maps");
+
+SEC("cgroup_skb/egress")
+int bm_mix(struct __sk_buff *skb) {
+  struct bm_flow flow = make_flow(skb);
+  const struct bm_count none = {};
+  __u32 index =
+      mix(mix(1, *(__u64 *)&flow), ((__u64 *)&flow)[1]) & (FLOWS / 2 - 1);
+  struct bm_place *place = bpf_map_lookup_elem(&bm_places, &index);
+  struct bm_count *count;
+
+  if (!place) return PASS;
+  if (!place->count.packets) place->flow = flow;
+  if (((__u64 *)&place->flow)[0] == ((__u64 *)&flow)[0] &&
+      ((__u64 *)&place->flow)[1] == ((__u64 *)&flow)[1])
+    count = &place->count;
+  else
+    count = find_or_make(&bm_displaced, &flow, &none);
+  if (count) add_plain(count, skb->len);
+  return PASS;
+}
+
 /* --- The tables of others ------------------------------------------------- */
 
 SEC("cgroup_skb/egress")
@@ -238,7 +279,7 @@ struct bm_cell {
   __u64 fill[5];
 };
 
-/* slot * bm_num_cpus + cpu. Sized by user space. */
+/* slot * bm_num_cpus + cpu, and slot FLOWS for the overflow. Sized by user space. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -259,8 +300,9 @@ static __always_inline struct bm_cell *find_cell(struct __sk_buff *skb) {
   cookie = (cookie & bm_zero) + choose_flow();
   index = cookie & (FLOWS - 1);
   socket = bpf_map_lookup_elem(&bm_sockets, &index);
-  if (!socket || socket->cookie != cookie) return 0;
-  index = socket->slot * bm_num_cpus + bpf_get_smp_processor_id();
+  if (!socket) return 0;
+  index = (socket->cookie == cookie ? socket->slot : FLOWS) * bm_num_cpus +
+          bpf_get_smp_processor_id();
   return bpf_map_lookup_elem(&bm_cells, &index);
 }
 
