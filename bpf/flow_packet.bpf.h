@@ -14,7 +14,7 @@
  *   of a TCP socket       the connection, by the socket's cookie
  *   of a listener         the handshake with this peer: SYN, SYN-ACK, and the
  *                         acknowledgement. A connection that results takes it over
- *   of a UDP socket       the socket and its peer
+ *   of another socket     the socket and its peer: UDP, ICMP, SCTP, raw sockets
  *   all others            none: they are unrecorded, by series (struct nm_rest)
  *
  * The flow's numbers tell which part of TCP's payload is new. If the table has no room
@@ -109,6 +109,17 @@ NM_GLOBAL __u32 nm_flow_of_hidden(__u32 slot, __u32 transport) {
 
 /* --- Its flow --------------------------------------------------------------- */
 
+/* Whether a packet that is not TCP's has a flow. A socket of the kernel, such as that of
+ * echo replies, has no owner: any host could make flows of it. IPsec may hide the
+ * socket's protocol. */
+static __always_inline bool has_peers(struct bpf_sock *sk,
+                                      const struct nm_owner *owner,
+                                      const struct nm_packet *packet) {
+  if (packet->transport == NM_TRANSPORT_UDP && sk->type == SOCK_DGRAM)
+    return true;
+  return owner && (sk->type == SOCK_RAW || sk->protocol == packet->protocol);
+}
+
 /* Puts the key of the packet's flow into *f, or the reason why it has none. */
 static __always_inline void choose_flow(struct __sk_buff *skb,
                                         struct bpf_sock *sk,
@@ -120,7 +131,8 @@ static __always_inline void choose_flow(struct __sk_buff *skb,
   f->reason = NM_REST_NO_FLOW;
   if (!sk) return;
   key->protocol = f->packet.protocol;
-  if (f->packet.transport == NM_TRANSPORT_TCP && sk->type == SOCK_STREAM) {
+  if (f->packet.transport == NM_TRANSPORT_TCP) {
+    if (sk->type != SOCK_STREAM) return;
     if (sk->state != TCP_LISTEN) {
       key->kind = NM_FLOW_CONNECTION;
       key->cookie = bpf_get_socket_cookie(skb);
@@ -129,12 +141,10 @@ static __always_inline void choose_flow(struct __sk_buff *skb,
     key->kind = NM_FLOW_HANDSHAKE;
     key->network = owner ? owner->network : 0;
     key->local_port = sk->src_port;
-  } else if (f->packet.transport == NM_TRANSPORT_UDP &&
-             sk->type == SOCK_DGRAM) {
+  } else {
+    if (!has_peers(sk, owner, &f->packet)) return;
     key->kind = NM_FLOW_PEER;
     key->cookie = bpf_get_socket_cookie(skb);
-  } else {
-    return;
   }
   remote_address(skb, direction, key->remote);
   key->remote_port = direction == NM_EGRESS ? f->packet.dport : f->packet.sport;

@@ -41,7 +41,8 @@ struct {
   __type(value, __u8[sizeof(struct nm_flow)]);
 } nm_flow_zero SEC(".maps");
 
-/* UDP socket -> the flow that it began last, and the number of flows that it began. */
+/* Socket other than TCP's -> the flow that it began last, and the number of flows that it
+ * began. */
 struct nm_flow_socket {
   struct nm_flow_key key;
   __u64 flows;

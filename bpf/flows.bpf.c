@@ -47,7 +47,8 @@ int nm_flow_sockops(struct bpf_sock_ops *ops) {
   return 1;
 }
 
-/* A UDP socket was closed. If it had several peers, user space ends their flows. */
+/* A socket other than TCP's was closed. If it had several peers, user space ends their
+ * flows. */
 SEC("cgroup/sock_release")
 int nm_flow_release(struct bpf_sock *sk) {
   struct nm_flow_socket *sockets =

@@ -13,7 +13,7 @@
 enum nm_flow_kind {
   NM_FLOW_CONNECTION = 1, /* a TCP socket, by its cookie */
   NM_FLOW_HANDSHAKE = 2,  /* a listener and one peer, before the connection */
-  NM_FLOW_PEER = 3,       /* a UDP socket with one peer */
+  NM_FLOW_PEER = 3,       /* another socket, such as UDP's, with one peer */
 };
 
 /* Key of `nm_flows`. Fields not listed for a kind are 0. */
@@ -114,7 +114,7 @@ enum nm_flow_end {
   /* The TCP socket was closed: flags, error and last_state tell how. */
   NM_END_CLOSED = 1,
   NM_END_IDLE = 2,      /* no packet for the time-out */
-  NM_END_RELEASED = 3,  /* the UDP socket was closed */
+  NM_END_RELEASED = 3,  /* a socket other than TCP's was closed */
   NM_END_MOVED = 4,     /* goes on, in another series */
   NM_END_HANDSHAKE = 5, /* it did not become a connection */
   NM_END_OPEN = 6,      /* it was still open when its follower ended */
@@ -123,7 +123,7 @@ enum nm_flow_end {
 
 enum nm_flow_event_type {
   NM_EVENT_RECORD = 1,
-  /* A UDP socket that had several peers was closed: its cookie. */
+  /* A socket that had several peers was closed: its cookie. */
   NM_EVENT_SOCKET = 2,
 };
 
@@ -146,7 +146,7 @@ struct nm_flow_record {
 
 /* Counts that are in no record, and why. */
 enum nm_rest_reason {
-  NM_REST_NO_FLOW = 1, /* neither TCP nor UDP, or without a socket */
+  NM_REST_NO_FLOW = 1, /* without a socket, or TCP of a raw socket */
   NM_REST_LATE = 2,    /* the connection's record was already written */
   NM_REST_FULL = 3,    /* the table of flows was full */
   NM_REST_LOST = 4,    /* records for which the ring buffer had no room */

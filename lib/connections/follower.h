@@ -39,15 +39,15 @@ namespace internal {
 struct FollowOptions {
   std::string pin_dir;
   // The maximum of concurrent flows. Each uses about 350 bytes of the kernel's memory
-  // while it exists. Handshakes, and UDP flows that the peer began, use at most half of
-  // them, because any host can make these.
+  // while it exists. Handshakes, and flows other than TCP's that the peer began, use at
+  // most half of them, because any host can make these.
   uint32_t max_flows = 262144;
   // Size of the ring buffer: a power of two, and a multiple of the page size.
   uint32_t buffer_bytes = 8 << 20;
-  // A flow without an explicit end is over after this time without a packet: a UDP flow,
-  // a handshake, or a connection whose end no hook reports.
+  // A flow without an explicit end is over after this time without a packet: a handshake,
+  // a flow other than TCP's, or a connection whose end no hook reports.
   std::chrono::milliseconds idle{60000};
-  // Not 0: a connection and a UDP flow get a record each time when they have packets that
+  // Not 0: a flow that is no handshake gets a record each time when it has packets that
   // are this old.
   std::chrono::milliseconds active{0};
 };
@@ -115,7 +115,8 @@ class Follower {
   const Body* body_ = nullptr;  // of the running call
   int left_ = 0;                // records that this call may still read
   std::chrono::steady_clock::time_point next_scan_;
-  // Cookies of UDP sockets: released in this round through the table, and before.
+  // Cookies of sockets other than TCP's: released in this round through the table, and
+  // before.
   std::unordered_set<uint64_t> released_, released_before_;
   std::optional<uint32_t> position_;  // in the table; none: at its beginning
 };

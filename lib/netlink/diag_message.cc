@@ -274,6 +274,10 @@ std::string ProtocolName(uint16_t protocol) {
       return "udplite";
     case IPPROTO_RAW:
       return "raw";
+    case IPPROTO_ICMP:
+      return "icmp";
+    case IPPROTO_ICMPV6:
+      return "icmpv6";
     case IPPROTO_SCTP:
       return "sctp";
     case kMptcp:

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text_table.h"
@@ -34,14 +34,14 @@ constexpr size_t kOutputBytes = 64 * 1024;
 constexpr int kPollMs = 250;
 
 constexpr char kFlowsFooter[] = R"(
-A record is printed when a connection ends, a UDP socket is closed, or a UDP flow
-has been silent for --idle. With --active, an open flow gets records as well (end:
-active), each of what it counted since the one before. With --follow each record is printed at once, until a
-signal. Without --follow all are printed at the end, after --duration or a signal.
-At the end, open flows get a record, too (end: open). One more line for each series
-has its traffic that is in no flow: packets that are neither TCP nor UDP, and lost
-records. So the sum of all lines is what netmeter list counted in that time, to the
-byte.
+A record is printed when a connection ends, another socket (UDP, ICMP, SCTP, raw) is
+closed, or a flow of such a socket has been silent for --idle. With --active, an
+open flow gets records as well (end: active), each of what it counted since the one
+before. With --follow each record is printed at once, until a signal. Without
+--follow all are printed at the end, after --duration or a signal. At the end, open
+flows get a record, too (end: open). One more line for each series has its traffic
+that is in no flow: packets without a socket, and lost records. So the sum of all
+lines is what netmeter list counted in that time, to the byte.
 In a table, TIME is the local time at which a record ended. PROCESS is the name and
 pid of the process that made the socket, or only the pid if it has ended. On a
 terminal, lines fit the width: a narrow one shows fewer columns. A file or a pipe
@@ -95,7 +95,8 @@ class FlowsCommand : public Command {
     flags->AddOption("--port", &ports_, "Only flows with this port")
         .Type("PORT")
         .InRange(0, 65535, Option::InHelp::kNo);
-    flags->AddOption("--protocol", &protocols_, "tcp or udp").Type("NAME");
+    flags->AddOption("--protocol", &protocols_, "tcp, udp, icmp or sctp")
+        .Type("NAME");
     const Option json = flags->AddFlag(
         "--json", &json_,
         "One JSON array, one line per record; with --follow only lines");
@@ -113,7 +114,7 @@ class FlowsCommand : public Command {
         .Type("KEY=VALUE");
     flags
         ->AddOption("--idle", &idle_,
-                    "A UDP flow or a handshake ends after this silence")
+                    "A flow other than TCP's ends after this silence")
         .Type("SECONDS")
         .InRange(0.1, 86400.0, Option::InHelp::kNo)
         .ShowDefault();
@@ -154,12 +155,18 @@ class FlowsCommand : public Command {
       NETMETER_RETURN_IF_ERROR(AddAddress(address, &filter_));
     }
     for (const std::string& name : protocols_) {
-      const std::string lower = absl::AsciiStrToLower(name);
-      if (lower != "tcp" && lower != "udp") {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--protocol: expected tcp or udp, not '", name, "'"));
+      Transport transport = Transport::kOther;
+      for (const Transport known : {Transport::kTcp, Transport::kUdp,
+                                    Transport::kIcmp, Transport::kSctp}) {
+        if (absl::EqualsIgnoreCase(name, TransportName(known))) {
+          transport = known;
+        }
       }
-      wanted_protocols_.push_back(lower == "tcp" ? IPPROTO_TCP : IPPROTO_UDP);
+      if (transport == Transport::kOther) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--protocol: expected tcp, udp, icmp or sctp, not '", name, "'"));
+      }
+      transports_.push_back(transport);
     }
     if (!labels_.empty() && IsTable()) {
       return absl::InvalidArgumentError("--label: needs --json or --protobuf");
@@ -285,23 +292,10 @@ class FlowsCommand : public Command {
     Add(names_->RowOfLost(stats.lost));
   }
 
-  // For a line of uncounted traffic, by its transport.
-  static int ProtocolOf(const FlowRow& row) {
-    if (row.line == FlowLine::kFlow) return row.record.event.protocol;
-    switch (row.series.transport) {
-      case Transport::kTcp:
-        return IPPROTO_TCP;
-      case Transport::kUdp:
-        return IPPROTO_UDP;
-      default:
-        return 0;
-    }
-  }
-
   void Emit(const FlowRow& row) {
-    if (!wanted_protocols_.empty() &&
-        std::find(wanted_protocols_.begin(), wanted_protocols_.end(),
-                  ProtocolOf(row)) == wanted_protocols_.end()) {
+    if (!transports_.empty() &&
+        std::find(transports_.begin(), transports_.end(),
+                  row.series.transport) == transports_.end()) {
       return;
     }
     if (Matches(filter_, row)) Add(row);
@@ -332,7 +326,7 @@ class FlowsCommand : public Command {
   std::vector<std::string> uplinks_, addresses_, protocols_, labels_;
   Origin origin_;
   std::vector<int> ports_;
-  std::vector<int> wanted_protocols_;
+  std::vector<Transport> transports_;
   bool follows_ = false;
   bool json_ = false;
   bool protobuf_ = false;

@@ -21,8 +21,8 @@ from flows_traffic import (
     HERE,
     NM_SOL,
     NM_TAG,
+    NO_FLOW,
     OURS,
-    PING,
     SILENT,
     SPOOFED,
     TCP,
@@ -34,6 +34,7 @@ from flows_traffic import (
     exchange,
     half_open,
     many_peers,
+    pings,
     refused,
     serve,
     spoofed_datagrams,
@@ -438,7 +439,7 @@ class FlowsTest(unittest.TestCase):
         def run(name, count):
             program = os.path.join(self.directory, name)
             shutil.copy(os.path.realpath(lab.PYTHON), program)
-            self.meter.run([program, "-c", PING % (count, THERE)])
+            self.meter.run([program, "-c", NO_FLOW % (count, THERE)])
 
         follower = self.follow()
         names = ["evicted%d" % i for i in range(4)]
@@ -476,6 +477,20 @@ class FlowsTest(unittest.TestCase):
         ends = sorted((row["protocol"], row["end"]) for row in rows if row["record"] == "flow")
         self.assertEqual(ends, [("tcp", "open"), ("udp", "idle")])
 
+    def test_pings_are_a_flow(self):
+        follower = self.follow("--protocol", "icmp")
+        self.meter.inside(pings, 5)
+        self.meter.inside(datagrams, 5)
+        self.wait_for_flows(follower, 1)
+        # The kernel's own answers have no socket that a process made.
+        with self.cloud.inside():
+            lab.run("ping", "-c", "1", "-W", "5", HERE)
+        (flow,) = [row for row in self.finish(follower) if row["record"] == "flow"]
+        self.assertEqual((flow["protocol"], flow["transport"], flow["end"], flow["opened_by"]), ("icmp", "icmp", "closed", "local"))
+        self.assertEqual((flow["remote_address"], flow["tx_packets"], flow["rx_packets"]), (THERE, 5, 5))
+        self.assertEqual((flow["tx_bytes"], flow["rx_bytes"]), (140, 140))
+        self.assertNotIn("tx_tcp_flags", flow)
+
     def test_two_followers_tell_the_same_and_a_killed_one_leaves_nothing(self):
         first = self.follow()
         second = self.follow(form="--protobuf")
@@ -511,7 +526,7 @@ class FlowsTest(unittest.TestCase):
         self.meter.inside(datagrams, 5)
         # A filter also applies to traffic that is in no record. Before, that was always
         # printed.
-        self.meter.run([lab.PYTHON, "-c", PING % (1, THERE)])
+        self.meter.run([lab.PYTHON, "-c", NO_FLOW % (1, THERE)])
         self.wait_for_flows(follower, 5)
         rows = self.finish(follower)
         self.assertEqual([row["protocol"] for row in rows if row["record"] == "flow"], ["udp"] * 5)

@@ -15,10 +15,11 @@ HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
 SILENT, SPOOFED = "10.88.0.77", "10.88.0.88"
 TCP, UDP, OURS, SINK = 7000, 7001, 7002, 7004
 NM_SOL, NM_TAG = 0x6E74, 2  # abi.h
-PING = """
+# Segments that have no flow, because a raw socket sends them. A RST has no answer.
+NO_FLOW = """
 import socket, struct
-r = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-for i in range(%d): r.sendto(struct.pack("!BBHHH", 13, 0, 0, 7, i), (%r, 0))
+r = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+for i in range(%d): r.sendto(struct.pack("!HHIIBBHHH", 7, 7, i, 0, 0x50, 4, 0, 0, 0), (%r, 0))
 """
 
 
@@ -109,6 +110,17 @@ def datagrams(count):
             one.sendto(b"u" * (10 + i % 500), (THERE, UDP))
             one.recvfrom(2000)
 
+
+
+def pings(count):
+    """Echo requests and their answers: a socket."""
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as one:
+        one.settimeout(10)
+        for i in range(count):
+            echo = struct.pack("!BBHHH", 8, 0, 0, 7, i)
+            checksum = ~(0x0800 + 7 + i) & 0xFFFF
+            one.sendto(echo[:2] + struct.pack("!H", checksum) + echo[4:], (THERE, 0))
+            one.recv(2000)
 
 
 def many_peers(count):
