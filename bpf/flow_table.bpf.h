@@ -88,6 +88,27 @@ struct {
   __type(value, struct nm_flow_stats);
 } nm_flow_stats SEC(".maps");
 
+/* What the reader wants. `netmeter flows` sets them before the load. */
+const volatile __u32 nm_flow_filters;     /* NM_FILTER_* */
+const volatile __u64 nm_flow_ports[1024]; /* a bit for each port */
+
+/* Prefixes of addresses -> any value. `netmeter flows` fills it. */
+struct {
+  __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 1);
+  __type(key, struct nm_flow_prefix);
+  __type(value, __u8);
+} nm_flow_prefixes SEC(".maps");
+
+/* slot -> nm_stats.moves + 1 of the time at which `netmeter flows` refused the series. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u64);
+} nm_flow_refused SEC(".maps");
+
 /* The ring buffer of records. `netmeter flows` sets the size. */
 struct {
   __uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -166,6 +187,40 @@ static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
   return 0;
 }
 
+/* --- The filter ------------------------------------------------------------ */
+
+static __always_inline bool is_wanted_port(__u16 port) {
+  return nm_flow_ports[port / 64] >> (port % 64) & 1;
+}
+
+static __always_inline bool is_wanted_address(const __u32 address[4]) {
+  struct nm_flow_prefix key = {.bits = 128};
+
+  __builtin_memcpy(key.address, address, sizeof(key.address));
+  return bpf_map_lookup_elem(&nm_flow_prefixes, &key);
+}
+
+/* Whether the reader may want a record of this flow, if its series has this slot. The
+ * reader compares again. */
+static __always_inline bool is_wanted(const struct nm_flow_state *state,
+                                      __u32 slot) {
+  struct nm_stats *stats;
+  __u64 *refused;
+
+  if ((nm_flow_filters & NM_FILTER_PORTS) &&
+      !is_wanted_port(state->local_port) && !is_wanted_port(state->remote_port))
+    return false;
+  if ((nm_flow_filters & NM_FILTER_ADDRESSES) &&
+      !is_wanted_address(state->local) && !is_wanted_address(state->remote))
+    return false;
+  if (!(nm_flow_filters & NM_FILTER_SERIES)) return true;
+  stats = stats_of_meter();
+  refused = bpf_map_lookup_elem(&nm_flow_refused, &slot);
+  /* While slots move, nm_stats.moves is odd, and all marks are, too. */
+  return !stats || !refused ||
+         *(volatile __u64 *)refused != *(volatile __u64 *)&stats->moves + 1;
+}
+
 /* --- A record -------------------------------------------------------------- */
 
 /* How a flow is ended. */
@@ -232,6 +287,30 @@ static __noinline int lose_flow(const struct nm_flow_key *key,
   return 1;
 }
 
+/* Ends a flow whose record the reader does not want. Returns 0 if it may want it. */
+static __noinline int end_unwanted(const struct nm_flow_key *key,
+                                   const struct nm_ending *ending) {
+  struct nm_flow *flow;
+  __u32 slot, flags;
+  bool ends;
+  __u64 id;
+
+  if (!key || !ending) return 0;
+  id = id_of_key(key);
+  flow = bpf_map_lookup_elem(&nm_flows, key);
+  if (!flow) return 0;
+  slot = *(volatile __u32 *)&flow->state.slot;
+  if (is_wanted(&flow->state, slot)) return 0;
+  bpf_spin_lock(&flow->lock);
+  flags = flow->state.flags;
+  ends = flow->state.slot == slot && end_state(&flow->state, id, ending);
+  bpf_spin_unlock(&flow->lock);
+  if (!ends || goes_on(ending)) return ends;
+  count_gone(flags);
+  bpf_map_delete_elem(&nm_flows, key);
+  return 1;
+}
+
 /* Ends a flow: writes its record, and deletes the flow or begins its next part. A flow
  * without a packet has no record: it is over loopback. */
 static __noinline int end_flow(const struct nm_flow_key *key,
@@ -242,6 +321,7 @@ static __noinline int end_flow(const struct nm_flow_key *key,
   __u64 id;
 
   if (!key || !ending) return 0;
+  if (nm_flow_filters && end_unwanted(key, ending)) return 1;
   id = id_of_key(key);
   flow = bpf_map_lookup_elem(&nm_flows, key);
   if (!flow) return 0;

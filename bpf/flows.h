@@ -177,6 +177,18 @@ struct nm_flow_stats {
   nm_u64 strangers; /* number of flows with NM_FLOW_STRANGER */
 };
 
+/* Bits of nm_flow_filters: which records are not written. */
+#define NM_FILTER_PORTS 1     /* without a port of nm_flow_ports */
+#define NM_FILTER_ADDRESSES 2 /* without an address of nm_flow_prefixes */
+#define NM_FILTER_SERIES 4    /* of a series in nm_flow_refused */
+
+/* Key of nm_flow_prefixes. */
+struct nm_flow_prefix {
+  nm_u32 bits;
+  nm_u32 address[4]; /* as nm_flow_key.remote */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_flow_prefix) == 4 + 4 * 4);
+
 /* A packet for nm_flow_end through BPF_PROG_TEST_RUN. It ends a flow, unless the flow had
  * a packet after last_ns. */
 struct nm_flow_command {

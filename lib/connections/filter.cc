@@ -44,12 +44,16 @@ bool Allows(const std::vector<Value>& list, const Value& value) {
 }  // namespace
 
 bool SocketFilter::Matches(const SocketRow& row) const {
-  const DiagSocket& socket = *row.socket;
-  if (!Allows(services, row.owner->service) ||
-      !Allows(destinations, row.owner->destination) ||
-      !Allows(uplinks, row.owner->uplink)) {
-    return false;
-  }
+  return MatchesOwner(*row.owner) && MatchesEnds(*row.socket);
+}
+
+bool SocketFilter::MatchesOwner(const SocketOwner& owner) const {
+  return Allows(services, owner.service) &&
+         Allows(destinations, owner.destination) &&
+         Allows(uplinks, owner.uplink);
+}
+
+bool SocketFilter::MatchesEnds(const DiagSocket& socket) const {
   if (!ports.empty() && !Allows(ports, socket.local_port) &&
       !Allows(ports, socket.remote_port)) {
     return false;

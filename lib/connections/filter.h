@@ -33,6 +33,8 @@ struct SocketFilter {
   uint32_t states = ~uint32_t{0};    // bits; the kernel applies them
 
   bool Matches(const SocketRow& row) const;
+  bool MatchesOwner(const SocketOwner& owner) const;
+  bool MatchesEnds(const DiagSocket& socket) const;
 };
 
 // These add a value to *filter. InvalidArgument has the option's name.

@@ -521,28 +521,24 @@ void AddRemainder(const FlowRow& row, FlowRow* sum) {
   }
 }
 
-bool Matches(const SocketFilter& filter, const FlowRow& row) {
-  static const Holders* const nobody = new Holders();
+bool MatchesSeries(const SocketFilter& filter, const FlowRow& row) {
   SocketOwner owner;
   owner.service = row.series.name;
   owner.destination = row.series.destination;
   owner.uplink = row.series.uplink;
+  return filter.MatchesOwner(owner);
+}
+
+bool Matches(const SocketFilter& filter, const FlowRow& row) {
+  if (!MatchesSeries(filter, row)) return false;
+  if (row.line != FlowLine::kFlow) return true;
   DiagSocket socket;
-  SocketFilter names;
-  names.services = filter.services;
-  names.destinations = filter.destinations;
-  names.uplinks = filter.uplinks;
-  SocketRow ends;
-  ends.socket = &socket;
-  ends.owner = &owner;
-  ends.holders = nobody;
-  if (row.line != FlowLine::kFlow) return names.Matches(ends);
   socket.family = FamilyOf(row.record);
   socket.local_port = row.record.state.local_port;
   socket.remote_port = row.record.state.remote_port;
   socket.local_address = BytesOf(row.record.state.local);
   socket.remote_address = BytesOf(row.record.state.remote);
-  return filter.Matches(ends);
+  return filter.MatchesEnds(socket);
 }
 
 FlowNames::FlowNames(std::shared_ptr<const SharedMaps> maps)

@@ -74,14 +74,18 @@ std::string TableLine(const FlowRow& row, const TextLayout& layout,
 // Adds the counters of a row of uncounted traffic to another one.
 void AddRemainder(const FlowRow& row, FlowRow* sum);
 
-// Whether the row passes the options of the command line. For uncounted traffic only
-// service, destination and uplink are compared.
+// Whether the row's series passes the filter: its service, destination and uplink.
+bool MatchesSeries(const SocketFilter& filter, const FlowRow& row);
+// Also compares the ends of a flow. Uncounted traffic has none.
 bool Matches(const SocketFilter& filter, const FlowRow& row);
 
 // Adds names to records. It is made when its follower begins.
 class FlowNames {
  public:
   explicit FlowNames(std::shared_ptr<const SharedMaps> maps);
+
+  // The kernel's nm_stats.moves. While it is the same, and even, no series moves.
+  nm_u64 Moves() const;
 
   FlowRow RowOf(const nm_flow_record& record);
 
@@ -95,7 +99,6 @@ class FlowNames {
 
  private:
   const Sample& SeriesOf(uint32_t slot);
-  nm_u64 Moves() const;
   FlowRow RowUntilNow(FlowLine line) const;
 
   const std::shared_ptr<const SharedMaps> maps_;

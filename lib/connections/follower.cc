@@ -32,6 +32,7 @@ constexpr std::chrono::milliseconds kScanInterval{250};
 // The RST that ends a socket may follow its end, but within the same call.
 constexpr uint64_t kRstNs = 100000000;
 constexpr uint32_t kBatch = 512;
+constexpr uint32_t kSlots = 65536;      // nm_socket.word has 16 bits of a slot
 constexpr uint32_t kMostRests = 65536;  // maximum of nm_rest
 // The number of flows that a scan copies out of the kernel; the next scan continues from
 // there. This takes some ten milliseconds, however many flows other hosts' SYNs make. A
@@ -166,8 +167,9 @@ absl::StatusOr<UniqueFd> OpenMetersCgroup(const std::string& path,
 
 bool IsOurs(const char* map) {
   for (const char* const ours :
-       {"nm_flows", "nm_flow_zero", "nm_flow_sockets", "nm_flow_waiting",
-        "nm_rest", "nm_flow_stats", "nm_flow_events", "nm_duplicates"}) {
+       {"nm_flow_prefixes", "nm_flow_refused", "nm_flows", "nm_flow_zero",
+        "nm_flow_sockets", "nm_flow_waiting", "nm_rest", "nm_flow_stats",
+        "nm_flow_events", "nm_duplicates"}) {
     if (strcmp(map, ours) == 0) return true;
   }
   return absl::EndsWith(map, ".rodata");
@@ -241,14 +243,55 @@ absl::Status Follower::Load() {
       (options_.max_flows + 1) / 2;
   bpf_map__set_max_entries(skeleton_->maps.nm_flow_events,
                            options_.buffer_bytes);
+  SetFilter();
   if (const int error = flows_bpf__load(skeleton_)) {
     return ObjectStatus(error, "load the BPF programs",
                         error == -EPERM ? "run as root" : "");
   }
+  NETMETER_RETURN_IF_ERROR(AddPrefixes());
   events_ = ring_buffer__new(bpf_map__fd(skeleton_->maps.nm_flow_events),
                              OnEvent, this, nullptr);
   if (events_ == nullptr) return ErrnoStatus(errno, "map the ring buffer");
   return absl::OkStatus();
+}
+
+void Follower::SetFilter() {
+  const SocketFilter& filter = options_.filter;
+  nm_u32* const filters = &skeleton_->rodata->nm_flow_filters;
+  auto* const ports = skeleton_->rodata->nm_flow_ports;
+  for (const uint16_t port : filter.ports) {
+    *filters |= NM_FILTER_PORTS;
+    ports[port / 64] |= nm_u64{1} << (port % 64);
+  }
+  if (!filter.addresses.empty()) {
+    *filters |= NM_FILTER_ADDRESSES;
+    bpf_map__set_max_entries(skeleton_->maps.nm_flow_prefixes,
+                             static_cast<uint32_t>(filter.addresses.size()));
+  }
+  if (!options_.refuses) return;
+  *filters |= NM_FILTER_SERIES;
+  bpf_map__set_max_entries(skeleton_->maps.nm_flow_refused, kSlots);
+}
+
+absl::Status Follower::AddPrefixes() {
+  for (const SocketFilter::Prefix& prefix : options_.filter.addresses) {
+    nm_flow_prefix key = {};
+    key.bits = static_cast<nm_u32>(prefix.bits);
+    memcpy(key.address, prefix.address.data(), sizeof(key.address));
+    const nm_u8 any = 1;
+    if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.nm_flow_prefixes), &key,
+                            &any, BPF_ANY) != 0) {
+      return ErrnoStatus(errno, "add a prefix to the filter");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Follower::Refuse(uint32_t slot, uint64_t moves) {
+  const uint64_t mark = moves + 1;
+  if (moves % 2 != 0) return;
+  bpf_map_update_elem(bpf_map__fd(skeleton_->maps.nm_flow_refused), &slot,
+                      &mark, BPF_ANY);
 }
 
 // sockops first, so that the beginning of a new connection is seen.

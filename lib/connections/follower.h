@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bpf/flows.h"
+#include "lib/connections/filter.h"
 #include "lib/reader/shared_maps.h"
 
 struct flows_bpf;
@@ -50,6 +51,10 @@ struct FollowOptions {
   // Not 0: a flow that is no handshake gets a record each time when it has packets that
   // are this old.
   std::chrono::milliseconds active{0};
+  // Only records with one of its ports and one of its addresses, if it has any. Other
+  // fields are not used.
+  SocketFilter filter;
+  bool refuses = false;  // Refuse() is called
 };
 
 // Traffic of one series that is in no record, for one reason. A series may have several,
@@ -82,6 +87,10 @@ class Follower {
   // After it, the records and Rests() contain everything that was counted.
   absl::Status Stop(const Body& body);
 
+  // No more records of this series. `moves`: nm_stats.moves before its name was read; the
+  // next move ends the refusal.
+  void Refuse(uint32_t slot, uint64_t moves);
+
   nm_flow_stats Stats() const;
   absl::StatusOr<std::vector<FlowRest>> Rests() const;
   const std::shared_ptr<const SharedMaps>& maps() const { return maps_; }
@@ -91,6 +100,8 @@ class Follower {
            std::shared_ptr<const SharedMaps> maps);
 
   absl::Status Load();
+  void SetFilter();
+  absl::Status AddPrefixes();
   absl::Status ReuseMaps();
   absl::Status Attach();
   static int OnEvent(void* follower, void* data, size_t size);

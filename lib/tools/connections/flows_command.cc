@@ -77,11 +77,11 @@ class FlowsCommand : public Command {
         .Type("SECONDS")
         .InRange(0.1, 86400.0 * 365, Option::InHelp::kNo);
     flags
-        ->AddOption("--service", &filter_.services,
+        ->AddOption("--service", &follow_.filter.services,
                     "Only this service name, of any kind")
         .Type("NAME");
     flags
-        ->AddOption("--destination", &filter_.destinations,
+        ->AddOption("--destination", &follow_.filter.destinations,
                     "Only this destination")
         .Type("NAME");
     flags
@@ -146,13 +146,13 @@ class FlowsCommand : public Command {
           absl::StrCat("--buffer: expected a power of two, not ", buffer_mib_));
     }
     for (const int port : ports_) {
-      filter_.ports.push_back(static_cast<uint16_t>(port));
+      follow_.filter.ports.push_back(static_cast<uint16_t>(port));
     }
     for (const std::string& uplink : uplinks_) {
-      filter_.uplinks.push_back(uplink == "-" ? "" : uplink);
+      follow_.filter.uplinks.push_back(uplink == "-" ? "" : uplink);
     }
     for (const std::string& address : addresses_) {
-      NETMETER_RETURN_IF_ERROR(AddAddress(address, &filter_));
+      NETMETER_RETURN_IF_ERROR(AddAddress(address, &follow_.filter));
     }
     for (const std::string& name : protocols_) {
       Transport transport = Transport::kOther;
@@ -174,6 +174,9 @@ class FlowsCommand : public Command {
     auto origin = Origin::Make(labels_);
     if (!origin.ok()) return origin.status();
     origin_ = *std::move(origin);
+    follow_.refuses = !follow_.filter.services.empty() ||
+                      !follow_.filter.destinations.empty() ||
+                      !follow_.filter.uplinks.empty() || !transports_.empty();
     follow_.idle =
         std::chrono::milliseconds(static_cast<int64_t>(idle_ * 1000));
     follow_.active =
@@ -201,8 +204,15 @@ class FlowsCommand : public Command {
     const auto end = std::chrono::steady_clock::now() +
                      std::chrono::duration_cast<std::chrono::milliseconds>(
                          std::chrono::duration<double>(duration_));
-    const Follower::Body body = [this](const nm_flow_record& record) {
-      Emit(names_->RowOf(record));
+    const Follower::Body body = [this,
+                                 &follower](const nm_flow_record& record) {
+      const uint64_t moves = names_->Moves();
+      const FlowRow row = names_->RowOf(record);
+      if (WantsSeries(row)) {
+        Emit(row);
+      } else {
+        follower.Refuse(record.state.slot, moves);
+      }
     };
     absl::Status status;
     while (stopped == 0 && exit_status_ == 0 && status.ok()) {
@@ -292,13 +302,15 @@ class FlowsCommand : public Command {
     Add(names_->RowOfLost(stats.lost));
   }
 
+  bool WantsSeries(const FlowRow& row) const {
+    return MatchesSeries(follow_.filter, row) &&
+           (transports_.empty() ||
+            std::find(transports_.begin(), transports_.end(),
+                      row.series.transport) != transports_.end());
+  }
+
   void Emit(const FlowRow& row) {
-    if (!transports_.empty() &&
-        std::find(transports_.begin(), transports_.end(),
-                  row.series.transport) == transports_.end()) {
-      return;
-    }
-    if (Matches(filter_, row)) Add(row);
+    if (WantsSeries(row) && Matches(follow_.filter, row)) Add(row);
   }
 
   void Add(const FlowRow& row) {
@@ -322,7 +334,6 @@ class FlowsCommand : public Command {
   }
 
   FollowOptions follow_;
-  SocketFilter filter_;
   std::vector<std::string> uplinks_, addresses_, protocols_, labels_;
   Origin origin_;
   std::vector<int> ports_;

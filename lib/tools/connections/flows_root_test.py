@@ -532,6 +532,23 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual([row["protocol"] for row in rows if row["record"] == "flow"], ["udp"] * 5)
         self.assertEqual({row["transport"] for row in rows if row["record"] != "lost"}, {"udp"})
 
+    def test_a_filter_keeps_other_records_out_of_the_buffer(self):
+        # Records that no one wanted filled the buffer, and wanted ones were lost.
+        for filters, wanted in (("--port", str(TCP)), 51), (("--protocol", "tcp"), 51), (("--address", "192.0.2.0/24"), 0):
+            with self.subTest(filters=filters):
+                follower = self.follow("--buffer", "1", *filters)
+                # The reader refuses a series at its first record.
+                self.meter.inside(datagrams, 1)
+                self.meter.inside(exchange, 1)
+                self.wait_for_flows(follower, min(wanted, 1))
+                follower.send_signal(signal.SIGSTOP)
+                self.meter.inside(datagrams, 6000)
+                self.meter.inside(exchange, 50)
+                follower.send_signal(signal.SIGCONT)
+                rows = self.finish(follower)
+                self.assertEqual(collections.Counter(row.get("protocol") for row in rows if row["record"] == "flow"), {"tcp": wanted} if wanted else {})
+                self.assertEqual([row["records"] for row in rows if row["record"] == "lost"], [0])
+
     def refuse(self, program, *arguments, **options):
         done = subprocess.run([program, "flows", *arguments], capture_output=True, timeout=20, **options)
         error = done.stderr.decode()
