@@ -47,6 +47,21 @@ struct {
   __type(value, struct nm_forwarded);
 } nm_forwarded SEC(".maps");
 
+/* address, interface and uplink -> the counts of each CPU. Written for each packet of a
+ * client, if the configuration has forwarded_clients. Full: only nm_forwarded_by has the
+ * packet. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, NM_MAX_CLIENTS);
+  __type(key, struct nm_client_key);
+  __type(value, struct nm_client);
+} nm_clients SEC(".maps");
+
+/* Bits 1 << number of the uplinks whose addresses are clients. Set between open and
+ * load. */
+const volatile __u32 nm_client_uplinks;
+
 /* An interface as one CPU knows it. The program compares the name for each packet, so it
  * follows a rename at once. */
 struct nm_known {
@@ -152,6 +167,37 @@ static __always_inline __u32 wire_size(struct sk_buff *skb, bool ipv4,
   return bytes + (count - 1) * (header - jumbo) - jumbo;
 }
 
+/* Counts a packet for its client. An address gets an element when it sends, so packets
+ * from outside to many addresses make none. */
+static __always_inline void count_client(struct sk_buff *skb, bool ipv4,
+                                         const struct nm_forwarded_key *pair,
+                                         __u32 bytes, __u32 segments) {
+  const unsigned char *address = skb->head + skb->network_header;
+  __u32 in = pair->uplinks >> 4, out = pair->uplinks & 0xf;
+  bool sends = nm_client_uplinks >> in & 1;
+  struct nm_client_key key = {};
+  struct nm_client *client, none = {};
+
+  if (sends == (nm_client_uplinks >> out & 1)) return;
+  key.interface = sends ? pair->in : pair->out;
+  key.uplink = sends ? out : in;
+  if (ipv4) {
+    key.address[10] = key.address[11] = 0xff;
+    bpf_probe_read_kernel(key.address + 12, 4, address + (sends ? 12 : 16));
+  } else {
+    bpf_probe_read_kernel(key.address, 16, address + (sends ? 8 : 24));
+  }
+  client = bpf_map_lookup_elem(&nm_clients, &key);
+  if (!client && sends) {
+    bpf_map_update_elem(&nm_clients, &key, &none, BPF_NOEXIST);
+    client = bpf_map_lookup_elem(&nm_clients, &key);
+  }
+  if (!client) return;
+  __sync_fetch_and_add(sends ? &client->tx_bytes : &client->rx_bytes, bytes);
+  __sync_fetch_and_add(sends ? &client->tx_packets : &client->rx_packets,
+                       segments);
+}
+
 /* The program of a link, which calls the other program. Each family has a program of its
  * own, because a link has the name of its program. */
 SEC("netfilter")
@@ -173,6 +219,7 @@ int nm_forward(struct bpf_nf_ctx *ctx) {
   struct nm_forwarded *forwarded, none = {};
   struct nm_forwarded_key key = {};
   __u32 in = NM_UPLINK_NONE, segments, bytes;
+  bool known;
 
   /* A multicast comes here once for each of its outgoing interfaces. */
   if (BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_HOST)
@@ -184,11 +231,15 @@ int nm_forward(struct bpf_nf_ctx *ctx) {
     bpf_map_update_elem(&nm_forwarded_by, &key, &none, BPF_NOEXIST);
     forwarded = bpf_map_lookup_elem(&nm_forwarded_by, &key);
   }
+  known = forwarded;
   if (!forwarded) forwarded = bpf_map_lookup_elem(&nm_forwarded, &key.uplinks);
   if (!forwarded) return NF_ACCEPT; /* not reached */
   /* Atomic, although it is this CPU's own, for the reason given above. */
   __sync_fetch_and_add(&forwarded->bytes, bytes);
   __sync_fetch_and_add(&forwarded->packets, segments);
+  /* Afterwards, and only if the pair has it, so that no client has more than its pair. */
+  if (nm_client_uplinks && known)
+    count_client(skb, state->pf == NFPROTO_IPV4, &key, bytes, segments);
   return NF_ACCEPT;
 }
 

@@ -253,6 +253,23 @@ struct nm_forwarded {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_forwarded) == 2 * 8);
 
+/* Key and value of `clients`: an address behind this host, and an uplink that its packets
+ * left or came in by. Wire bytes, without layer-2 headers. */
+#define NM_MAX_CLIENTS 16384
+struct nm_client_key {
+  nm_u8 address[16]; /* IPv4: ::ffff:10.0.0.1 */
+  nm_u32 interface;  /* ifindex, on the side of the address */
+  nm_u32 uplink;     /* number, on the other side */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_client_key) == 16 + 2 * 4);
+struct nm_client {
+  nm_u64 tx_bytes; /* sent over the uplink */
+  nm_u64 rx_bytes;
+  nm_u64 tx_packets;
+  nm_u64 rx_packets;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_client) == 4 * 8);
+
 /* The protocol whose first bytes will name a connection's destination. */
 enum nm_wire_protocol {
   NM_WIRE_NONE = 0, /* none: the connection has its name, or never gets one */

@@ -70,10 +70,10 @@ void SortByLabels(std::vector<Metric>* metrics) {
 absl::Status ReadCounters(Database* history, std::vector<Metric>* uplinks,
                           std::vector<Metric>* forwarded) {
   Statement query = history->Prepare(
-      "SELECT s.kind, s.name, s.uplink, t.tx_bytes, t.rx_bytes FROM "
+      "SELECT s.kind, s.name, s.uplink, SUM(t.tx_bytes), SUM(t.rx_bytes) FROM "
       "meter_total t JOIN series s ON s.id = t.series WHERE t.meter = (SELECT "
       "id FROM meter ORDER BY recorded_at DESC, id DESC LIMIT 1) AND s.kind IN "
-      "(?, ?)");
+      "(?, ?) GROUP BY s.kind, s.name, s.uplink");
   query.Bind(1, kInterfaceKind).Bind(2, kForwardedKind);
   while (query.Step()) {
     auto* const metrics = query.Text(0) == kForwardedKind ? forwarded : uplinks;

@@ -153,7 +153,9 @@ TEST_F(BudgetMetricsTest, UplinksAndForwardedTrafficAreThoseOfTheLastRecord) {
         reading.boot_id = "boot";
         reading.start_ns = 1;
         reading.has_forwarded = true;
-        reading.forwarded[{"satellite", "br0"}].value = {8000, 600, 8, 6};
+        reading.forwarded[{"satellite", "br0", ""}].value = {7000, 500, 7, 5};
+        reading.forwarded[{"satellite", "br0", "10.0.0.2"}].value = {1000, 100,
+                                                                     1, 1};
         reading.links.emplace();
         reading.links->patterns = {{"satellite", {"sat0"}}};
         reading.links->interfaces = {card};

@@ -255,7 +255,7 @@ TEST_F(BudgetStateTest, ABudgetOfWhatIsForwardedHasItAlone) {
   sample.rx_bytes = 1000;
   reading.samples = {sample};
   reading.has_forwarded = true;
-  reading.forwarded[{"lan", "forwarded"}].value = {100, 200, 1, 2};
+  reading.forwarded[{"lan", "forwarded", ""}].value = {100, 200, 1, 2};
   ASSERT_TRUE(
       Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
         return reading;

@@ -566,11 +566,11 @@ TEST_F(RecordTest, WhatIsForwardedBelongsToItsUplinkAndToNoService) {
   Count("forwarded", 5);  // a service of this name
   reading_.samples[0].uplink = "satellite";
   reading_.has_forwarded = true;
-  reading_.forwarded[{"satellite", "forwarded"}].value = {100, 200, 1, 2};
-  reading_.forwarded[{"lan", "forwarded"}].value = {200, 100, 2, 1};
+  reading_.forwarded[{"satellite", "forwarded", ""}].value = {100, 200, 1, 2};
+  reading_.forwarded[{"lan", "forwarded", ""}].value = {200, 100, 2, 1};
   EXPECT_EQ(RecordNow(), 605);
   Wait(60);
-  reading_.forwarded[{"satellite", "forwarded"}].value = {130, 200, 2, 2};
+  reading_.forwarded[{"satellite", "forwarded", ""}].value = {130, 200, 2, 2};
   EXPECT_EQ(RecordNow(), 30);
   // A process that may not read it records none of it, and deletes nothing.
   Wait(60);

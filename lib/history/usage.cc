@@ -21,7 +21,8 @@ namespace {
 constexpr char kNoDestination[] =
     "s.kind IN ('pending', 'forwarded', 'uncounted')";
 constexpr char kDestination[] =
-    "CASE WHEN s.kind IN ('pending', 'forwarded') THEN s.kind "
+    "CASE WHEN s.kind = 'pending' OR s.kind = 'forwarded' AND s.destination = "
+    "'' THEN s.kind "
     "WHEN s.kind = 'uncounted' THEN s.name ELSE s.destination END";
 
 std::string ColumnsOf(UsageBy by) {

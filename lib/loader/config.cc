@@ -869,6 +869,8 @@ const std::vector<Key>& AllKeys() {
          }
          *out << YAML::EndMap;
        }},
+      ListKey("forwarded_clients", &Config::forwarded_clients, NoReason,
+              NoReason, "uplinks, or other: by their addresses"),
       ChoiceKey("size_units", &Config::decimal_sizes, "binary", "decimal",
                 "or decimal: tools show kB, not KiB"),
   };

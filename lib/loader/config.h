@@ -92,6 +92,9 @@ struct Config {
                                               "container", "user"};
   // Interfaces by uplink; empty: nothing counts by uplink.
   Uplinks uplinks;
+  // Uplinks, or `other`, whose addresses are clients of this host, so that forwarded
+  // traffic is counted by client.
+  std::vector<std::string> forwarded_clients;
   // Whether the tools show sizes in kB by default, and not in KiB.
   bool decimal_sizes = false;
 

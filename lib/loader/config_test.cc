@@ -76,6 +76,7 @@ register_by: {mme: "uid:root", sessiond: "group:998", state: anyone}
 names_from: [registration, unit, executable]
 destinations_of: [service, unit]
 uplinks: {satellite: [sat0, "wwan*"], lan: [eth1]}
+forwarded_clients: [lan, other]
 size_units: decimal
 destinations:
   - {name: cloud, address: 10.0.0.0/8, port: 443, protocol: tcp}
@@ -105,6 +106,7 @@ destinations:
   EXPECT_THAT(config->destinations_of, ElementsAre("service", "unit"));
   EXPECT_THAT(config->uplinks.at("satellite"), ElementsAre("sat0", "wwan*"));
   EXPECT_THAT(config->uplinks.at("lan"), ElementsAre("eth1"));
+  EXPECT_THAT(config->forwarded_clients, ElementsAre("lan", "other"));
   EXPECT_THAT(config->services, ElementsAre("mme", "sessiond"));
   EXPECT_EQ(config->aliases.at("oai_mme"), "mme");
   ASSERT_EQ(config->destinations.size(), 2u);
@@ -519,6 +521,7 @@ Config EverythingSet() {
   if (parsed.ok()) config.destinations = parsed->destinations;
   config.destinations_of = {"container", "service"};
   config.uplinks = {{"null", {"sat0", "wwan*"}}, {"lan", {"*"}}};
+  config.forwarded_clients = {"null"};
   return config;
 }
 
@@ -581,6 +584,7 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "\"container\", \"user\"]\n"
             "uplinks:\n"
             "  {}\n"
+            "forwarded_clients: []\n"
             "size_units: binary\n");
 }
 

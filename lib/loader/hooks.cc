@@ -252,6 +252,7 @@ absl::Status CreateLink(const char* pin, uint32_t family, int program,
 Forwarding::~Forwarding() { forward_bpf__destroy(skeleton_); }
 
 absl::Status Forwarding::Load(const std::string& types_file,
+                              uint32_t client_uplinks,
                               const MeterObject& meter) {
   LIBBPF_OPTS(bpf_object_open_opts, options);
   if (!types_file.empty()) options.btf_custom_path = types_file.c_str();
@@ -271,6 +272,10 @@ absl::Status Forwarding::Load(const std::string& types_file,
       UsePinned(pins_, maps.nm_forwarded_by, kForwardedByPin));
   NETMETER_RETURN_IF_ERROR(
       UsePinned(pins_, maps.nm_forwarders, kForwardersPin));
+  // The skeleton declares the section as constant, as the programs see it.
+  const_cast<uint32_t&>(skeleton_->rodata->nm_client_uplinks) = client_uplinks;
+  if (client_uplinks == 0) bpf_map__set_max_entries(maps.nm_clients, 1);
+  NETMETER_RETURN_IF_ERROR(UsePinned(pins_, maps.nm_clients, kClientsPin));
   return ObjectStatus(forward_bpf__load(skeleton_),
                       "load the programs that count what is forwarded");
 }
@@ -292,10 +297,11 @@ absl::Status Forwarding::AttachHooks() {
 }
 
 absl::Status Forwarding::Attach(bool had, const std::string& types_file,
+                                uint32_t client_uplinks,
                                 const MeterObject& meter,
                                 FeatureSet* features) {
   features->TurnOn(NM_FEATURE_FORWARDED);
-  absl::Status status = Load(types_file, meter);
+  absl::Status status = Load(types_file, client_uplinks, meter);
   std::string lack;
   if (!status.ok() && !MayReadKernelMemory()) {
     lack = "lockdown=confidentiality";
@@ -338,6 +344,10 @@ absl::Status Forwarding::Put() const {
       {kForwardersPin, forwarders}};
   for (const auto& map : maps) {
     NETMETER_RETURN_IF_ERROR(pins_.Pin(map.second, map.first));
+  }
+  if (skeleton_->rodata->nm_client_uplinks != 0) {
+    NETMETER_RETURN_IF_ERROR(
+        pins_.Pin(bpf_map__fd(skeleton_->maps.nm_clients), kClientsPin));
   }
   const int program = bpf_program__fd(skeleton_->progs.nm_forward);
   NETMETER_RETURN_IF_ERROR(

@@ -127,6 +127,7 @@ class Links {
 //   link_forward4, link_forward6   the links, which stay as long as there are uplinks
 //   forwarders                     the program that they call
 //   forwarded_by, forwarded        the counters, which stay until unload
+//   clients                        those by client, once forwarded_clients was set
 //
 // A pinned netfilter link keeps its network namespace alive until unload.
 
@@ -141,15 +142,18 @@ class Forwarding {
 
   // Loads the programs, and attaches the missing links. If the kernel lacks the hook, the
   // feature is turned off. `had`: the meter has them, so a lack of memory must not end
-  // them. `types_file` is that of ObjectOptions.
+  // them. `types_file` is that of ObjectOptions. `client_uplinks` has a bit 1 << number
+  // for each uplink of forwarded_clients.
   absl::Status Attach(bool had, const std::string& types_file,
-                      const MeterObject& meter, FeatureSet* features);
+                      uint32_t client_uplinks, const MeterObject& meter,
+                      FeatureSet* features);
 
   // Pins the new objects, so that each packet runs the new program; or stops counting.
   absl::Status Put() const;
 
  private:
-  absl::Status Load(const std::string& types_file, const MeterObject& meter);
+  absl::Status Load(const std::string& types_file, uint32_t client_uplinks,
+                    const MeterObject& meter);
   absl::Status AttachHooks();
 
   const PinDir& pins_;

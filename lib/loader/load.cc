@@ -428,9 +428,10 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kPacket, had, &plan->features));
   if (plan->config.uplinks.empty()) return absl::OkStatus();
-  return prepared->forwarding->Attach(meter.has(NM_FEATURE_FORWARDED),
-                                      plan->types_file, object,
-                                      &plan->features);
+  return prepared->forwarding->Attach(
+      meter.has(NM_FEATURE_FORWARDED), plan->types_file,
+      prepared->uplinks.BitsOf(plan->config.forwarded_clients), object,
+      &plan->features);
 }
 
 // Loads with the tracing programs, or without them. They need permissions that some

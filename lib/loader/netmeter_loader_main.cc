@@ -209,6 +209,12 @@ absl::StatusOr<FileConfig> ReadConfig(const std::string& path) {
 // What of the uplinks counts nothing on this host now, a line each.
 std::vector<std::string> NotesOnUplinks(const Config& config) {
   std::vector<std::string> notes;
+  for (const std::string& name : config.forwarded_clients) {
+    if (name != kOtherUplink && config.uplinks.count(name) == 0) {
+      notes.push_back(
+          absl::StrCat("forwarded_clients: ", name, ": no such uplink"));
+    }
+  }
   if (config.uplinks.empty()) return notes;
   const absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return notes;  // the load says why

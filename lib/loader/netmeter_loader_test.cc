@@ -107,12 +107,14 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatCountsNothing) {
   result = check(
       "services: [mme]\n"
       "uplinks: {satellite: [nosuch0, lo]}\n"
+      "forwarded_clients: [satellite, lan, other]\n"
       "destinations: [{name: all}, {name: dns, port: 53}]\n");
   EXPECT_EQ(result.exit_status, 0);
   EXPECT_EQ(
       result.output,
       "netmeter-loader: " + file +
-          ": no errors: services, destinations, uplinks\n"
+          ": no errors: services, destinations, uplinks, forwarded_clients\n"
+          "netmeter-loader: note: forwarded_clients: lan: no such uplink\n"
           "netmeter-loader: note: uplinks: satellite: nosuch0: no such "
           "interface\n"
           "netmeter-loader: note: uplinks: satellite: lo: loopback is in no "

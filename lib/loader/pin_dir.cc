@@ -51,6 +51,7 @@ std::vector<std::string> EveryPin() {
   append(kForwardersPin);
   append(kForwardedPin);
   append(kForwardedByPin);
+  append(kClientsPin);
   append(kCommandPin);
   append(kIdlePin);
   for (const ExtentPin& extent : ExtentPins()) append(extent.pin);

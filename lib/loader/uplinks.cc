@@ -276,6 +276,15 @@ uint32_t UplinkMaps::NumberOf(const Interface& interface) const {
       FindUplink(uplinks_, interface.name, interface.alternatives));
 }
 
+uint32_t UplinkMaps::BitsOf(const std::vector<std::string>& uplinks) const {
+  uint32_t bits = 0;
+  for (const std::string& name : uplinks) {
+    const auto number = numbers_.find(name);
+    if (number != numbers_.end()) bits |= 1U << number->second;
+  }
+  return bits;
+}
+
 absl::Status UplinkMaps::Begin(const PinDir& pins) {
   if (begun_) return absl::OkStatus();
   leaving_.clear();

@@ -51,6 +51,9 @@ class UplinkMaps {
   absl::Status Fill(const Uplinks& uplinks, const nm_info& existing,
                     const PinDir& pins, MeterObject* object);
 
+  // A bit 1 << number for each of these uplinks that the configuration has.
+  uint32_t BitsOf(const std::vector<std::string>& uplinks) const;
+
   // Copies the entries of the pinned meter into the new map of interfaces, and adds those
   // that join an uplink. Call right before packets are counted. Can be repeated.
   absl::Status Begin(const PinDir& pins);

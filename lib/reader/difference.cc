@@ -135,9 +135,10 @@ bool IsSeriesKind(const std::string& kind) {
 void AddForwarded(const ForwardedSamples& forwarded, Totals* totals) {
   for (const auto& sample : forwarded) {
     if (sample.second.IsZero()) continue;
-    (*totals)[{kForwardedKind, ToUtf8(sample.first.second), "",
-               TransportName(Transport::kOther), PathName(Path::kDirect),
-               ToUtf8(sample.first.first)}] += sample.second;
+    (*totals)[{kForwardedKind, ToUtf8(sample.first.interface),
+               sample.first.client, TransportName(Transport::kOther),
+               PathName(Path::kDirect), ToUtf8(sample.first.uplink)}] +=
+        sample.second;
   }
 }
 

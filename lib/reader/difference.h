@@ -12,7 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "netmeter/sample.h"
@@ -99,11 +99,21 @@ constexpr char kUncountedKind[] = "uncounted";
 constexpr char kUncountedName[] = "tunnels and kernel";
 bool IsSeriesKind(const std::string& kind);
 
-// Forwarded traffic in wire bytes of both directions, by uplink and by the interface at
-// its other side: that by which it came in before it was sent, or left after it was
-// received. kForwardedKind if that interface is not known.
-using ForwardedSamples =
-    std::map<std::pair<std::string, std::string>, Counters>;
+// The name of forwarded traffic: its uplink, and the interface at its other side, by
+// which it came in before it was sent, or left after it was received. kForwardedKind if
+// that interface is not known.
+struct ForwardedName {
+  std::string uplink;
+  std::string interface;
+  std::string client;  // an address there; "": of no client
+
+  bool operator<(const ForwardedName& other) const {
+    return std::tie(uplink, interface, client) <
+           std::tie(other.uplink, other.interface, other.client);
+  }
+};
+// In wire bytes of both directions. As a series, the client is the destination.
+using ForwardedSamples = std::map<ForwardedName, Counters>;
 void AddForwarded(const ForwardedSamples& forwarded, Totals* totals);
 
 // Copies the totals of a kind from `before`, for a read that could not get them.

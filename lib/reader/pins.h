@@ -120,6 +120,7 @@ constexpr std::array<const char*, 2> kForwardLinks = {"link_forward4",
                                                       "link_forward6"};
 constexpr char kForwardedPin[] = "forwarded";
 constexpr char kForwardedByPin[] = "forwarded_by";
+constexpr char kClientsPin[] = "clients";
 constexpr char kForwardersPin[] = "forwarders";
 
 // The file name of a shared map's pin, and the size of its values. The size is fixed

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/tools/uplink_maps.h"
 
+#include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +20,7 @@
 #include "lib/reader/pins.h"
 #include "lib/reader/series_reader.h"
 #include "lib/reader/shared_maps.h"
+#include "lib/reader/words.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -41,15 +45,17 @@ absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* pin,
   return fd;
 }
 
-// Calls body(key, sum over CPUs) for each element.
-template <typename Key, typename Body>
+// Calls body(key, sum over CPUs) for each element. Values are 64-bit counters.
+template <typename Key, typename Value, typename Body>
 absl::Status ForEachSum(const std::string& pin_dir, const char* pin,
                         const Body& body) {
-  const auto fd = OpenMap(pin_dir, pin, sizeof(Key), sizeof(nm_forwarded));
+  const auto fd = OpenMap(pin_dir, pin, sizeof(Key), sizeof(Value));
   if (!fd.ok()) return fd.status();
   const int cpus = libbpf_num_possible_cpus();
   if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
-  std::vector<nm_forwarded> of_cpus(static_cast<size_t>(cpus));
+  constexpr size_t kCounters = sizeof(Value) / sizeof(uint64_t);
+  std::vector<std::array<uint64_t, kCounters>> of_cpus(
+      static_cast<size_t>(cpus));
   Key key = {}, next = {};
   const Key* from = nullptr;
   int end;
@@ -58,12 +64,14 @@ absl::Status ForEachSum(const std::string& pin_dir, const char* pin,
     from = &key;
     const int error = bpf_map_lookup_elem(fd->get(), &key, of_cpus.data());
     if (error != 0) return ErrnoStatus(error, absl::StrCat("read ", pin));
-    nm_forwarded sum = {};
-    for (const nm_forwarded& one : of_cpus) {
-      sum.bytes += one.bytes;
-      sum.packets += one.packets;
+    std::array<uint64_t, kCounters> sums = {};
+    for (const auto& one : of_cpus) {
+      for (size_t i = 0; i < kCounters; ++i) sums[i] += one[i];
     }
-    if (sum.packets != 0) body(key, sum);
+    Value sum;
+    static_assert(sizeof(sum) == sizeof(sums));
+    memcpy(&sum, sums.data(), sizeof(sum));
+    if (sums != decltype(sums)()) body(key, sum);
   }
   if (end != -ENOENT) return ErrnoStatus(end, absl::StrCat("read ", pin));
   return absl::OkStatus();
@@ -95,6 +103,31 @@ std::map<uint32_t, std::string> ReadUplinkNames(const SharedMaps& maps) {
   return names;
 }
 
+// The names of interfaces by index.
+std::map<uint32_t, std::string> NamesOf(const LinkReading& links) {
+  std::map<uint32_t, std::string> names;
+  for (const Interface& interface : links.interfaces) {
+    names[interface.index] = interface.name;
+  }
+  // The meter keeps the names of interfaces that have gone.
+  for (const InterfaceEntry& entry : links.entries) {
+    const char* name = entry.second.name;
+    names[entry.first.ifindex] =
+        std::string(name, strnlen(name, sizeof(entry.second.name)));
+  }
+  return names;
+}
+
+std::string AddressOf(const nm_client_key& key) {
+  in6_addr address;
+  memcpy(&address, key.address, sizeof(address));
+  const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&address);
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(is_ipv4 ? AF_INET : AF_INET6, key.address + (is_ipv4 ? 12 : 0),
+            text, sizeof(text));
+  return text;
+}
+
 }  // namespace
 
 absl::Status HasNoUplinks(const std::string& pin_dir) {
@@ -106,20 +139,28 @@ absl::Status HasNoUplinks(const std::string& pin_dir) {
       LoaderCommand(has_file ? "load" : "load --config FILE", pin_dir), ")"));
 }
 
-absl::StatusOr<ForwardedPairs> ReadForwarded(const std::string& pin_dir) {
-  ForwardedPairs pairs;
-  NETMETER_RETURN_IF_ERROR(ForEachSum<uint32_t>(
+absl::StatusOr<ForwardedTraffic> ReadForwarded(const std::string& pin_dir) {
+  ForwardedTraffic traffic;
+  // Clients first, so that they have no more than their interface.
+  const absl::Status clients = ForEachSum<nm_client_key, nm_client>(
+      pin_dir, kClientsPin,
+      [&](const nm_client_key& key, const nm_client& sum) {
+        traffic.clients.push_back({key, sum});
+      });
+  NETMETER_RETURN_IF_ERROR((ForEachSum<uint32_t, nm_forwarded>(
       pin_dir, kForwardedPin, [&](uint32_t index, const nm_forwarded& sum) {
-        pairs.push_back({{0, 0, index}, sum});
-      }));
-  const absl::Status status = ForEachSum<nm_forwarded_key>(
+        traffic.pairs.push_back({{0, 0, index}, sum});
+      })));
+  const absl::Status pairs = ForEachSum<nm_forwarded_key, nm_forwarded>(
       pin_dir, kForwardedByPin,
       [&](const nm_forwarded_key& key, const nm_forwarded& sum) {
-        pairs.push_back({key, sum});
+        traffic.pairs.push_back({key, sum});
       });
-  // A meter of an earlier version does not have this map.
-  if (!status.ok() && !absl::IsNotFound(status)) return status;
-  return pairs;
+  // A meter of an earlier version has no pairs, and many meters have no clients.
+  for (const absl::Status& status : {clients, pairs}) {
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+  }
+  return traffic;
 }
 
 Forwarded SumByUplink(const ForwardedPairs& pairs) {
@@ -136,36 +177,6 @@ Forwarded SumByUplink(const ForwardedPairs& pairs) {
     }
   }
   return sums;
-}
-
-ForwardedSamples NameForwarded(const ForwardedPairs& pairs,
-                               const LinkReading& links) {
-  std::map<uint32_t, std::string> names;
-  for (const Interface& interface : links.interfaces) {
-    names[interface.index] = interface.name;
-  }
-  // The meter keeps the names of interfaces that have gone.
-  for (const InterfaceEntry& entry : links.entries) {
-    const char* name = entry.second.name;
-    names[entry.first.ifindex] =
-        std::string(name, strnlen(name, sizeof(entry.second.name)));
-  }
-  ForwardedSamples samples;
-  const auto add = [&](uint32_t uplink, uint32_t interface, size_t direction,
-                       const nm_forwarded& sum) {
-    const auto to = links.names.find(uplink);
-    if (to == links.names.end()) return;
-    const auto name = names.find(interface);
-    Counters& counters = samples[{
-        to->second, name == names.end() ? kForwardedKind : name->second}];
-    counters.value[direction] += static_cast<int64_t>(sum.bytes);
-    counters.value[2 + direction] += static_cast<int64_t>(sum.packets);
-  };
-  for (const ForwardedPair& pair : pairs) {
-    add(pair.key.uplinks & 0xf, pair.key.in, 0, pair.sum);
-    add(pair.key.uplinks >> 4, pair.key.out, 1, pair.sum);
-  }
-  return samples;
 }
 
 absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
@@ -199,6 +210,73 @@ absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
   if (!interfaces.ok()) return interfaces.status();
   links.interfaces = *std::move(interfaces);
   return links;
+}
+
+ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
+                               const LinkReading& links) {
+  const std::map<uint32_t, std::string> names = NamesOf(links);
+  ForwardedSamples samples;
+  Counters nowhere;
+  const auto at = [&](uint32_t uplink, uint32_t interface,
+                      const std::string& client) -> Counters& {
+    const auto to = links.names.find(uplink);
+    if (to == links.names.end()) return nowhere;  // NM_UPLINK_NONE
+    const auto name = names.find(interface);
+    return samples[{to->second,
+                    name == names.end() ? kForwardedKind : name->second,
+                    client}];
+  };
+  const auto counters = [](uint64_t tx_bytes, uint64_t rx_bytes,
+                           uint64_t tx_packets, uint64_t rx_packets) {
+    const auto number = [](uint64_t n) { return static_cast<int64_t>(n); };
+    Counters sum;
+    sum.value = {number(tx_bytes), number(rx_bytes), number(tx_packets),
+                 number(rx_packets)};
+    return sum;
+  };
+  for (const ForwardedPair& pair : traffic.pairs) {
+    const nm_forwarded& sum = pair.sum;
+    at(pair.key.uplinks & 0xf, pair.key.in, "") +=
+        counters(sum.bytes, 0, sum.packets, 0);
+    at(pair.key.uplinks >> 4, pair.key.out, "") +=
+        counters(0, sum.bytes, 0, sum.packets);
+  }
+  for (const ForwardedClient& client : traffic.clients) {
+    const nm_client_key& key = client.key;
+    const nm_client& one = client.sum;
+    const Counters sum =
+        counters(one.tx_bytes, one.rx_bytes, one.tx_packets, one.rx_packets);
+    at(key.uplink, key.interface, AddressOf(key)) += sum;
+    at(key.uplink, key.interface, "") -= sum;
+  }
+  return samples;
+}
+
+absl::StatusOr<ForwardedSamples> ReadForwardedSamples(
+    const std::string& pin_dir) {
+  const auto traffic = ReadForwarded(pin_dir);
+  if (!traffic.ok()) return traffic.status();
+  const auto links = ReadLinks(pin_dir);
+  if (!links.ok()) return links.status();
+  return NameForwarded(*traffic, *links);
+}
+
+void AddForwardedRows(const std::string& pin_dir, std::vector<Sample>* rows) {
+  const auto samples = ReadForwardedSamples(pin_dir);
+  if (!samples.ok()) return;
+  for (const auto& row : *samples) {
+    if (row.second.IsZero()) continue;
+    Sample sample;
+    sample.kind = kForwardedRow;
+    sample.name = row.first.interface;
+    sample.destination = row.first.client;
+    sample.uplink = row.first.uplink;
+    for (size_t i = 0; i < kCounterCount; ++i) {
+      sample.*kRecordedCounters[i].field =
+          static_cast<uint64_t>(row.second.value[i]);
+    }
+    rows->push_back(std::move(sample));
+  }
 }
 
 std::string PatternOf(const nm_uplink_key& key) {

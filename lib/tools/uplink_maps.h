@@ -3,8 +3,8 @@
 // (bpf/forward.bpf.c). Only root may read them.
 //
 //   absl::StatusOr<MeterLinks> links = ReadLinks("/run/netmeter");
-//   absl::StatusOr<ForwardedPairs> pairs = ReadForwarded("/run/netmeter");
-//   SumByUplink(*pairs)[1].tx_bytes;  // bytes that left by uplink 1
+//   absl::StatusOr<ForwardedTraffic> traffic = ReadForwarded("/run/netmeter");
+//   SumByUplink(traffic->pairs)[1].tx_bytes;  // bytes that left by uplink 1
 //
 // Threads: any.
 
@@ -43,14 +43,21 @@ struct ForwardedPair {
 };
 using ForwardedPairs = std::vector<ForwardedPair>;
 
+// Packets of an address; a part of those of its interface and uplink.
+struct ForwardedClient {
+  nm_client_key key = {};
+  nm_client sum = {};  // over CPUs
+};
+
+struct ForwardedTraffic {
+  ForwardedPairs pairs;
+  std::vector<ForwardedClient> clients;  // none without forwarded_clients
+};
+
 // NotFound: the meter has never counted forwarded packets.
-absl::StatusOr<ForwardedPairs> ReadForwarded(const std::string& pin_dir);
+absl::StatusOr<ForwardedTraffic> ReadForwarded(const std::string& pin_dir);
 
 Forwarded SumByUplink(const ForwardedPairs& pairs);
-
-// `links` has the names of uplinks and interfaces.
-ForwardedSamples NameForwarded(const ForwardedPairs& pairs,
-                               const LinkReading& links);
 
 struct MeterLinks : LinkReading {
   bool late = false;  // forwarded packets count for less time than interfaces
@@ -59,6 +66,19 @@ struct MeterLinks : LinkReading {
 // Reads the maps, then the interfaces. NotFound: the meter never had uplinks.
 // FailedPrecondition: its uplinks are those of another network namespace.
 absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir);
+
+// `links` has the names of uplinks and interfaces. The row of an interface without a
+// client has what its clients do not have.
+ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
+                               const LinkReading& links);
+
+// The two reads above. Errors as there.
+absl::StatusOr<ForwardedSamples> ReadForwardedSamples(
+    const std::string& pin_dir);
+
+// Adds rows of kind kForwardedRow, if the meter has uplinks and this process may read
+// them.
+void AddForwardedRows(const std::string& pin_dir, std::vector<Sample>* rows);
 
 // Says what to do.
 absl::Status HasNoUplinks(const std::string& pin_dir);

@@ -140,7 +140,7 @@ TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
   sample.rx_bytes = 500000;
   reading.samples.push_back(sample);
   reading.has_forwarded = true;
-  reading.forwarded[{"lan", "forwarded"}].value = {1000000, 2000000, 1, 2};
+  reading.forwarded[{"lan", "forwarded", ""}].value = {1000000, 2000000, 1, 2};
   ASSERT_TRUE(Records(reading));
   const auto part =
       ReadReportPart(history_.get(), report_, UsageBy::kDestination);

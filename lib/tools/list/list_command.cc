@@ -57,8 +57,9 @@ KIND:
   unattributed    sockets that no process owns, such as the kernel's own
   overflow        traffic for which no series or name was free
   forwarded       what this host forwarded over an uplink, by the interface at the
-                  other side, such as br0; only in tables without --since, with
-                  uplinks, as root, from Linux 6.4 on
+                  other side, such as br0; with forwarded_clients, DESTINATION is
+                  an address there; only in tables, with uplinks, from Linux
+                  6.4 on, and as root without --since
 The sum over all kinds with PATH direct is the interfaces' count, without their
 layer-2 headers. `netmeter uplinks` shows all traffic of each link.
 
@@ -182,7 +183,7 @@ class ListCommand : public Command {
     if (since_text_.empty()) {
       const absl::Status read = (*meter)->ReadHost(&samples);
       if (!read.ok()) return Fail(read.message());
-      AddForwardedRows(&samples);
+      if (!json_) AddForwardedRows(pin_dir_, &samples);  // JSON has series only
     } else {
       const absl::Status read = ReadHistory(**meter, &samples);
       if (!read.ok()) return Fail(read.message());
@@ -195,26 +196,6 @@ class ListCommand : public Command {
     std::vector<std::string> kinds = KindNames();
     kinds.emplace_back(KindName(kForwardedRow));
     return kinds;
-  }
-
-  // Adds rows of forwarded traffic to a table, if the meter has uplinks and this process
-  // may read them. JSON has series only.
-  void AddForwardedRows(std::vector<Sample>* samples) const {
-    if (json_) return;
-    const auto pairs = ReadForwarded(pin_dir_);
-    const auto links = ReadLinks(pin_dir_);
-    if (!pairs.ok() || !links.ok()) return;
-    for (const auto& row : NameForwarded(*pairs, *links)) {
-      Sample sample;
-      sample.kind = kForwardedRow;
-      sample.name = row.first.second;
-      sample.uplink = row.first.first;
-      for (size_t i = 0; i < kCounterCount; ++i) {
-        sample.*kRecordedCounters[i].field =
-            static_cast<uint64_t>(row.second.value[i]);
-      }
-      samples->push_back(std::move(sample));
-    }
   }
 
   // Read each time, because a container may be new.
@@ -281,7 +262,7 @@ class ListCommand : public Command {
     for (;; std::this_thread::sleep_for(pause)) {
       auto samples = meter.ReadHost();
       if (!samples.ok()) return Fail(samples.status().message());
-      AddForwardedRows(&*samples);
+      AddForwardedRows(pin_dir_, &*samples);
       const double now = Monotonic();
       std::vector<ListRow> rows =
           ListRows(*samples, before, read_before == 0 ? 0 : now - read_before);

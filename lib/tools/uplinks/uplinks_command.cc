@@ -105,7 +105,7 @@ absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
   const auto forwarded = ReadForwarded(pin_dir);
   if (!forwarded.ok()) return forwarded.status();
   input->counts_forwarded = true;
-  input->forwarded = SumByUplink(*forwarded);
+  input->forwarded = SumByUplink(forwarded->pairs);
   return absl::OkStatus();
 }
 

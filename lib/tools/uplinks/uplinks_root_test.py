@@ -314,6 +314,107 @@ class ForwardedTest(GatewayTest):
         self.assertTrue(status["features"]["forwarded"]["active"])
 
 
+# Answers each datagram with one of 500 bytes, with its headers.
+ANSWER_SHORT = """
+import socket
+server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+server.bind(("::", 9))
+print("ready", flush=True)
+while True:
+    _, peer = server.recvfrom(65536)
+    server.sendto(bytes(472 if peer[0].startswith("::ffff:") else 452), peer)
+"""
+# Sends datagrams of 1000 bytes from an address, and waits for as many answers.
+ASK_FROM = """
+import socket, sys
+own, peer, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+six = ":" in peer
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((own, 0))
+s.settimeout(60)
+for _ in range(count):
+    s.sendto(bytes(952 if six else 972), (peer, 9))
+    s.recv(65536)
+"""
+
+
+@unittest.skipUnless(MEASURED, "before Linux 6.4")
+class ClientsTest(GatewayTest):
+    """Forwarded traffic by the address of a client behind this host, whatever NAT makes of
+    it; and strangers add no rows."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.internet.join_ipv6("sat0", "there0", 1)
+        cls.lan.join_ipv6("lan0", "host0", 3)
+        lab.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+        cls.lan.run("ip", "-6", "route", "add", "default", "via", "fd77:3::1")
+        cls.internet.run("ip", "-6", "route", "add", "fd77:3::/64", "via", "fd77:1::1")
+        cls.lan.run("ip", "address", "add", "10.77.3.3/24", "dev", "host0")
+        for address in ("10.77.3.3", "10.77.3.99"):
+            lab.run("ip", "neighbour", "replace", address, "lladdr", "02:00:00:00:03:02", "dev", "lan0", "nud", "permanent")
+        lab.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "10.77.3.0/24", "-o", "sat0", "-j", "MASQUERADE")
+        cls.internet.serve(cls, ANSWER_SHORT)
+        cls.load({"uplinks": cls.UPLINKS, "forwarded_clients": ["lan"]})
+
+    def ask_from(self, own, peer, count):
+        self.lan.run(lab.PYTHON, "-c", ASK_FROM, own, peer, str(count))
+
+    def rows(self):
+        """{(uplink, interface, client): (sent, received)}"""
+        table = lab.run(lab.LIST, "list", "--bytes", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir).decode()
+        row = r"(?m)^forwarded +(\S+) +(\S+) +other +direct +(\S+) +(\d+) +(\d+) "
+        return {(uplink, link, client): (int(tx), int(rx)) for link, client, uplink, tx, rx in re.findall(row, table)}
+
+    def test_each_client_has_what_it_sent_and_received(self):
+        self.ask_from("10.77.3.2", "10.77.1.2", 10)
+        self.ask_from("10.77.3.3", "10.77.1.2", 4)
+        self.ask_from("10.77.3.3", "10.77.2.2", 1)  # leaves by the other uplink
+        self.ask_from("fd77:3::2", "fd77:1::2", 2)
+        # To addresses that sent nothing: they get no rows.
+        probe = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes(972), ('10.77.3.99', 9))"
+        self.internet.run(lab.PYTHON, "-c", probe)
+        expected = {
+            ("satellite", "lan0", "10.77.3.2"): (10000, 5000),
+            ("satellite", "lan0", "10.77.3.3"): (4000, 2500),
+            ("satellite", "lan0", "fd77:3::2"): (2000, 1000),
+            ("satellite", "lan0", "-"): (0, 1000),
+            ("lte", "lan0", "10.77.3.3"): (1000, 0),
+            ("lan", "sat0", "-"): (9500, 16000),
+            ("lan", "wwan3", "-"): (0, 1000),
+        }
+        self.assertEqual(self.steady(self.rows)[0], expected)
+        # An upgrade goes on. Without the key, further packets have no client.
+        self.meter.load(dict(self.config, max_series=8192))
+        self.ask_from("10.77.3.2", "10.77.1.2", 1)
+        self.meter.load(dict(self.config, forwarded_clients=[]))
+        self.ask_from("10.77.3.2", "10.77.1.2", 1)
+        expected["satellite", "lan0", "10.77.3.2"] = (11000, 5500)
+        expected["satellite", "lan0", "-"] = (1000, 1500)
+        expected["lan", "sat0", "-"] = (10500, 18000)
+        self.assertEqual(self.steady(self.rows)[0], expected)
+        self.check_history(expected)
+
+    def check_history(self, rows):
+        database = os.path.join(self.directory, "history.db")
+        lab.run(lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", database)
+        command = [lab.LIST, "usage", "--database", database, "--uplink", "satellite", "--json"]
+        clients = json.loads(lab.run(*command, "--kind", "forwarded", "--by", "destination"))["rows"]
+        self.assertEqual(
+            {row["destination"]: (row["tx_bytes"], row["rx_bytes"]) for row in clients},
+            {client.replace("-", "forwarded"): row for (uplink, _, client), row in rows.items() if uplink == "satellite"},
+        )
+        sums = [sum(row[way] for key, row in rows.items() if key[0] == "satellite") for way in (0, 1)]
+        services = [row for row in json.loads(lab.run(*command))["rows"] if row["kind"] == "forwarded"]
+        self.assertEqual([(row["service"], row["tx_bytes"], row["rx_bytes"]) for row in services], [("lan0", *sums)])
+        budgets = os.path.join(self.directory, "budgets.yml")
+        with open(budgets, "w") as file:
+            file.write("budgets: [{name: phone, limit: 1 MB, destination: 10.77.3.3, kind: forwarded, uplink: satellite}]")
+        state = json.loads(lab.run(lab.LIST, "budget", "--database", database, "--budgets", budgets, "--json"))
+        self.assertEqual(state[0]["used_bytes"], sum(rows["satellite", "lan0", "10.77.3.3"]))
+
+
 class UncountedTest(GatewayTest):
     """Alternative names match; and what counts nothing is a row that says why."""
 
