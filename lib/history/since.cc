@@ -16,6 +16,7 @@ namespace {
 
 Sample SampleOf(const SeriesName& name, const Counters& counters) {
   Sample sample;
+  if (name.kind == kForwardedKind) sample.kind = kForwardedRow;
   for (const Kind kind : kAllKinds) {
     if (KindName(kind) == name.kind) sample.kind = kind;
   }
@@ -58,7 +59,7 @@ std::string Select(absl::string_view from) {
       CounterColumns("SUM($) AS $"), " FROM ", from,
       " GROUP BY series) t JOIN series s ON s.id = t.series WHERE s.kind NOT "
       "IN ('",
-      kForwardedKind, "', '", kInterfaceKind, "', '", kUncountedKind, "')");
+      kInterfaceKind, "', '", kUncountedKind, "')");
 }
 
 // "13:00" as minutes of the day, or -1.
@@ -158,7 +159,13 @@ absl::StatusOr<SinceRead> ReadSince(
   if (status.ok()) status = AddRows(&last, &recorded);
   history->Execute("COMMIT").IgnoreError();
   if (!status.ok()) return status;
-  for (const auto& series : Difference(recorded, TotalsOf(reading.samples))) {
+  Totals current = TotalsOf(reading.samples);
+  if (reading.has_forwarded) {
+    AddForwarded(reading.forwarded, &current);
+  } else {
+    KeepKind(recorded, kForwardedKind, &current);
+  }
+  for (const auto& series : Difference(recorded, current)) {
     totals[series.first] += series.second;
   }
   for (const auto& series : totals) {

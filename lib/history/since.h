@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Traffic from a given time up to now: the history, and what the meter has counted since
-// its last record.
+// its last record. Forwarded traffic has the kind kForwardedRow.
 //
 // Threads: as Database.
 

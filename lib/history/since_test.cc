@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lib/history/calendar.h"
+#include "lib/reader/words.h"
 
 namespace netmeter {
 namespace internal {
@@ -149,6 +150,35 @@ TEST(Since, ARecordThatComesMeanwhileChangesNothing) {
   EXPECT_EQ(read->samples[0].tx_bytes, 5u);
   // The beginning is known only from the last record.
   EXPECT_EQ(FormatTime(read->begin), "2026-11-22 00:30");
+  for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
+}
+
+// The bug: a host that only forwards had "nothing counted yet".
+TEST(Since, HasForwardedTrafficAlsoForReadersThatMayNotReadItsMap) {
+  const std::string path =
+      testing::TempDir() + "/since-forwarded-" + std::to_string(getpid());
+  auto history = OpenHistory(path, Database::Mode::kCreate);
+  ASSERT_TRUE(history.ok()) << history.status();
+  Reading reading;
+  reading.boot_id = "boot";
+  reading.now = StartOf(20261122) + 1800;
+  reading.has_forwarded = true;
+  reading.forwarded[{"wan", "br0", "10.0.0.2"}].value = {1000, 70, 1, 1};
+  const auto read = [&]() -> absl::StatusOr<Reading> { return reading; };
+  ASSERT_TRUE(Record(history->get(), RecordOptions(), read).ok());
+  reading.forwarded[{"wan", "br0", "10.0.0.2"}].value = {1500, 70, 2, 1};
+  for (const uint64_t bytes : {1500u, 1000u}) {
+    const auto since = ReadSince(history->get(), reading.now, read);
+    ASSERT_TRUE(since.ok()) << since.status();
+    ASSERT_EQ(since->samples.size(), 1u);
+    const Sample& sample = since->samples[0];
+    EXPECT_EQ(sample.kind, kForwardedRow);
+    EXPECT_EQ(sample.name, "br0");
+    EXPECT_EQ(sample.destination, "10.0.0.2");
+    EXPECT_EQ(sample.uplink, "wan");
+    EXPECT_EQ(sample.tx_bytes, bytes);
+    reading.has_forwarded = false;  // not root
+  }
   for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
 }
 

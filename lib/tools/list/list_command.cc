@@ -222,8 +222,15 @@ class ListCommand : public Command {
   absl::Status ReadHistory(const Meter& meter, std::vector<Sample>* samples) {
     const auto history = OpenHistory(database_, Database::Mode::kRead);
     if (!history.ok()) return history.status();
-    auto read = ReadSince(history->get(), since_,
-                          [&meter] { return ReadMeter(meter); });
+    auto read = ReadSince(history->get(), since_, [&] {
+      absl::StatusOr<Reading> reading = ReadMeter(meter);
+      const auto forwarded = ReadForwardedSamples(pin_dir_);
+      if (reading.ok() && forwarded.ok()) {
+        reading->has_forwarded = true;
+        reading->forwarded = *forwarded;
+      }
+      return reading;
+    });
     if (!read.ok()) return read.status();
     *samples = std::move(read->samples);
     heading_ = absl::StrCat("since ", FormatTime(read->begin), "\n");
@@ -245,7 +252,7 @@ class ListCommand : public Command {
       return Print(FormatJson(chosen, view.containers));
     }
     // Either the meter has no series, or the filter matches none.
-    if (samples.empty()) {
+    if (samples.empty() && since_text_.empty()) {
       view.when_empty = absl::StrCat(
           "(nothing counted yet: the meter is loaded, but saw no packet; if "
           "there is traffic, run: ",
