@@ -93,6 +93,16 @@ TEST_F(HistoryTest, RecordsEachByteOnceAcrossLoads) {
                                       HasSubstr("lost: ")));
   EXPECT_THAT(Usage("--csv"), HasSubstr("\nservice,mme,1570,0,"));
   EXPECT_THAT(Usage("--by year --top 1 --csv"), HasSubstr(",1570,0,"));
+  nm_cell* other = meter_->cell(NM_SLOT_FIRST + 1, 0);
+  *other = *cell();
+  meter_->SetName(4, NM_KIND_SERVICE, "other");
+  other->service = 4;
+  other->tx_bytes = 500;
+  meter_->stats()->slots_allocated = 2;
+  EXPECT_EQ(Record().output, "");
+  EXPECT_THAT(Usage("--top 1 --csv"),
+              AllOf(HasSubstr("\nservice,mme,1570,0,"),
+                    HasSubstr("\nrest,(1 more),500,0,")));
   EXPECT_THAT(
       Usage("--percentile 100 --csv"),
       StartsWith("uplink,tx_bits_per_second,rx_bits_per_second,samples\n,"));

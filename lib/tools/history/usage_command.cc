@@ -112,7 +112,7 @@ class UsageCommand : public Command {
     const Option top =
         flags
             ->AddOption("--top", &top_,
-                        "Only the N rows with most bytes, and the sum of all")
+                        "The N rows with most bytes, and one with the rest")
             .Type("N")
             .InRange(1, 1000000, Option::InHelp::kNo);
     Option percentile =
@@ -152,12 +152,21 @@ class UsageCommand : public Command {
   }
 
  private:
+  // The rest is one row, so that rows add up to their sum in each format.
   static void KeepLargest(size_t count, std::vector<UsageRow>* rows) {
     std::stable_sort(rows->begin(), rows->end(),
                      [](const UsageRow& a, const UsageRow& b) {
                        return a.counters.bytes() > b.counters.bytes();
                      });
-    if (rows->size() > count) rows->resize(count);
+    if (rows->size() <= count) return;
+    UsageRow rest;
+    rest.kind = "rest";
+    rest.name = absl::StrCat("(", rows->size() - count, " more)");
+    for (size_t i = count; i < rows->size(); ++i) {
+      rest.counters += (*rows)[i].counters;
+    }
+    rows->resize(count);
+    rows->push_back(std::move(rest));
   }
 
   int PrintRates(Database* history) const {
