@@ -31,6 +31,7 @@
 #include "lib/tools/options.h"
 #include "lib/tools/top/top_model.h"
 #include "lib/tools/top/top_view.h"
+#include "lib/tools/uplink_maps.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -44,7 +45,8 @@ Keys: up and down choose a row; Enter opens its destinations, then the sockets o
 one; Backspace goes back; s: next order; /: filter; p: pause; q: quit; ?: help on
 keys and columns. A row is a service or another series. Traffic over loopback to a
 proxy has its own row, (proxy), and is in no sum. If the configuration has uplinks, a
-service has a row for each that it uses.
+service has a row for each that it uses; and as root, what this host forwarded has a
+row of kind forwarded for the interface at the other side, which is in no sum.
 The sockets are those of all network namespaces. The lines above them have the number
 of connections that the meter counts there, and the reason if some are not shown.
 
@@ -219,6 +221,7 @@ class TopCommand : public Command {
   absl::Status Read() {
     auto samples = meter_->ReadHost();
     if (!samples.ok()) return samples.status();
+    if (!json_) AddForwardedRows(pin_dir_, &*samples);
     const Clock::time_point now = Clock::now();
     model_.Update(*samples, std::chrono::duration<double>(now - last_).count());
     last_ = now;

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "lib/reader/words.h"
+
 namespace netmeter {
 namespace internal {
 namespace {
@@ -85,7 +87,7 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
     AddTo(sample, &entry.now);
     has_uplinks_ = has_uplinks_ || !sample.uplink.empty();
   }
-  direct_rate_ = proxy_rate_ = 0;
+  rates_.clear();
   for (auto pair = entries_.begin(); pair != entries_.end();) {
     if (!pair->second.seen) {
       pair = entries_.erase(pair);
@@ -93,7 +95,7 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
     }
     UpdateEntry(first_ ? 0 : seconds, &pair->second);
     const TopRow& row = pair->second.row;
-    (row.path == Path::kDirect ? direct_rate_ : proxy_rate_) += row.rate();
+    rates_[SumOf(row)] += row.rate();
     ++pair;
   }
   first_ = false;
@@ -142,10 +144,15 @@ void TopModel::Add(const Entry& entry, TopRow* row, uint64_t* rtt_us,
   row->rtt_us = Mean(*rtt_us, *rtt_count);
 }
 
+int TopModel::SumOf(const TopRow& row) {
+  return row.kind == kForwardedRow ? -1 : static_cast<int>(row.path);
+}
+
 void TopModel::Sort(TopSort sort, std::vector<TopRow>* rows) const {
   for (TopRow& row : *rows) {
-    const double all = row.path == Path::kDirect ? direct_rate_ : proxy_rate_;
-    row.share = all > 0 ? row.rate() / all : 0;
+    const auto all = rates_.find(SumOf(row));
+    row.share =
+        all != rates_.end() && all->second > 0 ? row.rate() / all->second : 0;
   }
   std::sort(rows->begin(), rows->end(),
             [sort](const TopRow& a, const TopRow& b) {
@@ -198,7 +205,7 @@ TopRow TopModel::All() const {
   TopRow all;
   uint64_t rtt_us = 0, rtt_count = 0;
   for (const auto& pair : entries_) {
-    if (pair.second.row.path != Path::kDirect) continue;
+    if (SumOf(pair.second.row) != static_cast<int>(Path::kDirect)) continue;
     Add(pair.second, &all, &rtt_us, &rtt_count);
   }
   all.share = all.rate() > 0 ? 1 : 0;

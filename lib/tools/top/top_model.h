@@ -41,7 +41,9 @@ struct TopRow {
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
   uint64_t connections = 0;  // open TCP connections
-  double share = 0;  // of its path's traffic since the last reading: 0..1
+  // Of the traffic of its path, or of all that was forwarded, since the last reading:
+  // 0..1.
+  double share = 0;
   // Bytes a second in both directions, the newest last.
   std::array<double, kTopHistory> history = {};
 
@@ -74,7 +76,7 @@ class TopModel {
   // Whether the last reading has uplinks.
   bool has_uplinks() const { return has_uplinks_; }
 
-  // The sum over path direct.
+  // The sum over path direct, without forwarded traffic.
   TopRow All() const;
 
  private:
@@ -99,7 +101,10 @@ class TopModel {
   std::map<Key, Entry> entries_;
   bool first_ = true;
   bool has_uplinks_ = false;
-  double direct_rate_ = 0, proxy_rate_ = 0;  // of all entries
+  // The rates of all rows whose shares add up to 1. Forwarded traffic has a key of its
+  // own: it comes in by one uplink and leaves by another.
+  static int SumOf(const TopRow& row);
+  std::map<int, double> rates_;
 };
 
 // A character for each value: eight levels of blocks or of ASCII, a blank for 0.

@@ -10,6 +10,7 @@
 
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
+#include "lib/reader/words.h"
 #include "lib/tools/top/top_model.h"
 #include "lib/tools/top/top_view.h"
 
@@ -99,6 +100,27 @@ TEST(TopModel, WhatWentToAProxyIsARowOfItsOwnAndInNoSum) {
 }
 
 // "Uplinks apart": the same service on two of them.
+// A forwarded packet is in two uplinks, and is no traffic of this host.
+TEST(TopModel, WhatIsForwardedIsInNoSumAndHasSharesOfItsOwn) {
+  Sample lan = Of("lan0", "10.0.0.2", 0, 0), wan = Of("wan0", "", 0, 0);
+  lan.kind = wan.kind = kForwardedRow;
+  lan.uplink = "wan";
+  wan.uplink = "lan";
+  TopModel model;
+  model.Update({lan, wan}, 0);
+  lan.tx_bytes = wan.rx_bytes = 3000;
+  model.Update({lan, wan, Of("mme", "", 1000, 0)}, 1);
+  EXPECT_EQ(model.All().rate(), 1000);
+  for (const TopRow& row : model.Services(TopSort::kRate)) {
+    EXPECT_DOUBLE_EQ(row.share, row.name == "mme" ? 1 : .5) << row.name;
+  }
+  TopView view(true, SizeUnits::kBinary);
+  view.Press(TopKey::kEnter, 0, model);  // lan0
+  EXPECT_EQ(view.Rows(model)[0].destination, "10.0.0.2");
+  view.Press(TopKey::kEnter, 0, model);
+  EXPECT_EQ(view.level(), TopView::Level::kDestinations);
+}
+
 TEST(TopModel, EachUplinkOfAServiceIsARow) {
   TopModel model;
   model.Update({}, 0);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/text.h"
+#include "lib/reader/words.h"
 
 namespace netmeter {
 namespace internal {
@@ -178,6 +179,8 @@ void TopView::Open(const TopModel& model) {
   const std::vector<TopRow> rows = Rows(model);
   if (selected_ >= rows.size()) return;
   TopRow row = rows[selected_];
+  // What is forwarded has no sockets here.
+  if (level_ == Level::kDestinations && row.kind == kForwardedRow) return;
   if (level_ == Level::kServices) {
     service_ = row;
     level_ = Level::kDestinations;

@@ -92,6 +92,8 @@ class UplinksTest(GatewayTest):
             numbers = " +".join(str(satellite[way]["forwarded_" + unit]) for unit in ("bytes", "packets") for way in ("tx", "rx"))
             command = [lab.LIST, "list", "--bytes", "--pin-dir", self.meter.pin_dir, "--kind", "forwarded"]
             self.assertRegex(lab.run(*command).decode(), "(?m)^forwarded +lan0 .* satellite +%s " % numbers)
+            command = [lab.LIST, "top", "--once", "--interval", "0.1", "--pin-dir", self.meter.pin_dir]
+            self.assertRegex(lab.run(*command).decode(), "(?m)^lan0 +satellite .* forwarded *$")
 
     def test_3_top_and_sockets_have_the_uplink(self):
         service = lab.start_service(self, "mover", SERVICE)
