@@ -398,6 +398,14 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
   query.uplink = budget.uplink;
   const auto usage = ReadUsage(history, query);
   if (!usage.ok()) return usage.status();
+  if (budget.service.empty() && budget.destination.empty() &&
+      budget.kind.empty() && budget.uplink.empty()) {
+    query.by = UsageBy::kNothing;
+    query.kind = kForwardedKind;
+    const auto forwarded = ReadUsage(history, query);
+    if (!forwarded.ok()) return forwarded.status();
+    state.repeats_forwarded = forwarded->sum.bytes() != 0;
+  }
   Counters counted;
   for (const UsageRow& row : usage->rows) {
     const bool is_free =

@@ -7,8 +7,8 @@
 // - The meter is loaded: each existing interface counts from what it had then, which the
 //   loader wrote into the meter's map `interfaces`.
 // - A load puts an interface into another uplink: the map has what it counted until then.
-// - An interface is renamed, so that it is in another uplink: what it counted since the
-//   last record belongs to the new one.
+// - An interface is renamed, so that it is in another uplink: the former one has what the
+//   meter counted there since the last record, and the new one has the rest.
 // - An interface goes away, is replaced by another one with the same index, or begins to
 //   count again. What it counted since the last record is not known. It is at least what
 //   the meter counted there, so the sum of the uplink grows by that.
@@ -82,14 +82,19 @@ class Counting {
     if (last != seen->end() && IsSame(here, last->second)) {
       from = last->second.counts;
       nm_interface_counts rest = Between(from, from, here.counts);
+      bool is_moved = last->second.uplink == uplink;  // or else by a load
       for (const InterfaceEntry* entry : entries_[here.index]) {
         if (!entry->second.ended) continue;
         const nm_interface_counts part =
             Between(from, entry->second.base, entry->second.end);
         Add(NameOf(*entry), here.name, here.header, part);
+        is_moved |= NameOf(*entry) == last->second.uplink;
         for (const auto count : kCounts) rest.*count -= part.*count;
       }
       Add(uplink, here.name, here.header, rest);
+      if (!is_moved) {
+        End(last->second.uplink, last->second.name, {uplink, here.name});
+      }
     } else if (last != seen->end()) {
       End(last->second.uplink, last->second.name);
       Add(uplink, here.name, here.header, here.counts);
@@ -187,9 +192,12 @@ class Counting {
            &sum.rx_headers);
   }
 
-  void End(const std::string& uplink, const std::string& interface) {
+  void End(const std::string& uplink, const std::string& interface,
+           const std::pair<std::string, std::string>& moved_to = {}) {
     if (uplink.empty() || uplink == kOtherUplink) return;
-    counts_[{uplink, interface}].ended = true;
+    LinkCount& ended = counts_[{uplink, interface}];
+    ended.ended = true;
+    ended.moved_to = moved_to;
   }
 
   const LinkReading& reading_;
@@ -204,13 +212,18 @@ SeriesName SeriesOf(const std::string& kind, const std::string& name,
   return {kind, name, "", TransportName(Transport::kOther), path, uplink};
 }
 
+SeriesName NameOfUncounted(const std::string& uplink) {
+  return SeriesOf(kUncountedKind, kUncountedName, PathName(Path::kDirect),
+                  uplink);
+}
+
 }  // namespace
 
 LinkCounts CountLinks(const LinkReading& reading, SeenLinks* seen) {
   return Counting(reading).Run(seen);
 }
 
-void AddLinks(const LinkCounts& counts, const Totals& before, Totals* now) {
+void AddLinks(LinkCounts counts, const Totals& before, Totals* now) {
   // By uplink: what its interfaces counted less what the meter counted.
   std::map<std::string, Counters> rest;
   for (const auto& series : before) {
@@ -224,14 +237,30 @@ void AddLinks(const LinkCounts& counts, const Totals& before, Totals* now) {
     if (series.first.path != PathName(Path::kDirect)) continue;
     if (uplink != rest.end()) uplink->second -= series.second;
   }
+  const auto last_of = [&](const std::string& uplink) {
+    const auto last = before.find(NameOfUncounted(uplink));
+    return last == before.end() ? Counters() : last->second;
+  };
+  for (auto& link : counts) {
+    const auto to = counts.find(link.second.moved_to);
+    if (to == counts.end()) continue;
+    Counters& uncounted = rest[link.first.first];
+    const Counters last = last_of(link.first.first);
+    for (size_t i = 0; i < kLinkCounters; ++i) {
+      const int64_t part =
+          std::max<int64_t>(0, std::min(last.value[i] - uncounted.value[i],
+                                        to->second.counted.value[i]));
+      link.second.counted.value[i] += part;
+      uncounted.value[i] += part;
+      to->second.counted.value[i] -= part;
+      rest[to->first.first].value[i] -= part;
+    }
+  }
   for (auto& uplink : rest) {
-    const SeriesName name = SeriesOf(kUncountedKind, kUncountedName,
-                                     PathName(Path::kDirect), uplink.first);
     Counters& uncounted = uplink.second;
     std::fill(uncounted.value.begin() + kLinkCounters, uncounted.value.end(),
               0);
-    const auto old = before.find(name);
-    const Counters last = old == before.end() ? Counters() : old->second;
+    const Counters last = last_of(uplink.first);
     for (const auto& link : counts) {
       if (link.first.first != uplink.first) continue;
       Counters counted = link.second.counted;
@@ -250,7 +279,7 @@ void AddLinks(const LinkCounts& counts, const Totals& before, Totals* now) {
       (*now)[SeriesOf(kInterfaceKind, link.first.second, kInterfacePath,
                       uplink.first)] += counted;
     }
-    (*now)[name] = uncounted;
+    (*now)[NameOfUncounted(uplink.first)] = uncounted;
   }
 }
 

@@ -47,8 +47,12 @@ struct LinkCount {
   // Bytes of `counted` that may be layer-2 headers, if the device does not tell.
   int64_t tx_headers = 0;
   int64_t rx_headers = 0;
-  // It has gone, or begun to count again, and what it counted before that is not known.
+  // It has gone, was renamed out of the uplink, or has begun to count again, and what it
+  // counted before that is not known.
   bool ended = false;
+  // The uplink and the name that it was renamed into. What it counted since the last
+  // record is there, but for what the meter counted here.
+  std::pair<std::string, std::string> moved_to;
 };
 // By uplink, and by name of the interface.
 using LinkCounts = std::map<std::pair<std::string, std::string>, LinkCount>;
@@ -61,7 +65,7 @@ LinkCounts CountLinks(const LinkReading& reading, SeenLinks* seen);
 // uncounted traffic. The latter makes the sum of an uplink's traffic equal to the sum of
 // its interfaces. It is negative if these counted less, such as GSO packets as one.
 // `before` and *now are totals of one meter.
-void AddLinks(const LinkCounts& counts, const Totals& before, Totals* now);
+void AddLinks(LinkCounts counts, const Totals& before, Totals* now);
 
 }  // namespace internal
 }  // namespace netmeter

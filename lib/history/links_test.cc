@@ -173,6 +173,19 @@ TEST_F(LinksTest, ARenamedInterfaceCountsForItsNewUplinkFromThenOn) {
   EXPECT_THAT(Count(), ElementsAre("lte wwan3 403 402"));
 }
 
+TEST_F(LinksTest, AnInterfaceThatIsRenamedOutOfItsUplinkEndsThere) {
+  Add(2, "sat0")->counts = Packets(50, 60);
+  AddEntry(2, 1, "sat0", Packets(40, 50));
+  Count();
+  At(2)->counts = Packets(55, 65);
+  At(2)->name = "wwan7";
+  EXPECT_THAT(Count(),
+              ElementsAre("lte wwan7 5 5", "satellite sat0 0 0 ended"));
+  At(2)->name = "eth7";
+  EXPECT_THAT(Count(), ElementsAre("lte wwan7 0 0 ended"));
+  EXPECT_THAT(Count(), IsEmpty());
+}
+
 // The VLAN's packets are also those of its card.
 TEST_F(LinksTest, AnInterfaceOnAnotherOneOfItsUplinkIsNotCountedTwice) {
   reading_.patterns = {{"satellite", {"sat*"}}};
@@ -252,6 +265,25 @@ TEST_F(AddLinksTest, AnInterfaceThatHasEndedCountedWhatTheMeterHas) {
   EXPECT_THAT(Record(Link(0, 20, true)), ElementsAre(220, 20, 50, 15));
   Count(1, 0);
   EXPECT_THAT(Record(Link(1, 0)), ElementsAre(221, 20, 50, 15));
+}
+
+// The bug: the former uplink had its services' bytes, but none of the interface's.
+TEST_F(AddLinksTest, ARenamedInterfaceHasForEachUplinkWhatTheMeterHas) {
+  Count(100, 0);
+  Record(Link(150, 0));
+  Count(30, 5);
+  LinkCount moved = Link(0, 0, true), here = Link(40, 20);
+  moved.moved_to = {"lte", "wwan7"};
+  Totals now = TotalsOf({samples_});
+  AddLinks({{{"satellite", "sat0"}, moved}, {{"lte", "wwan7"}, here}}, before_,
+           &now);
+  const auto interface = [&](const char* uplink, const char* name) {
+    const Counters& counted =
+        now[{kInterfaceKind, name, "", "other", kInterfacePath, uplink}];
+    return std::make_pair(counted.value[0], counted.value[1]);
+  };
+  EXPECT_EQ(interface("satellite", "sat0"), std::make_pair(180L, 5L));
+  EXPECT_EQ(interface("lte", "wwan7"), std::make_pair(10L, 15L));
 }
 
 TEST_F(AddLinksTest, HeadersOfUnknownSizeAreNoUncountedTraffic) {

@@ -108,6 +108,12 @@ std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
                     absl::StrJoin(reason.second, ", "), ": ", reason.first,
                     ")\n");
   }
+  for (const Row& row : rows) {
+    if (!row.state.repeats_forwarded) continue;
+    absl::StrAppend(&text, "(", ToTerminal(row.budget.name),
+                    ": without an uplink it has forwarded traffic more than "
+                    "once)\n");
+  }
   // If a name is misspelt, the budget is never crossed.
   for (const Row& row : rows) {
     const Budget& budget = row.budget;
