@@ -124,17 +124,34 @@ NM_GLOBAL nm_u32 nm_parse_cgroup_name(nm_u64 name, nm_u64 inner) {
   return NM_CGROUP_NAME(NM_KIND_CONTAINER, length, NM_SHORT_ID);
 }
 
-/* The length of a unit's name up to and with its '@', if its instance is a number and
- * '-', as systemd names connections (instance_from_socket() in its socket.c). Else 0. */
-static __always_inline nm_u32 nm_length_of_template(const nm_u8 *text) {
+/* The length of a unit's name up to and with its '@', if its instance is that of a
+ * connection, as systemd names them (instance_from_socket() in its socket.c). Else 0, also
+ * for postgresql@15-main. An instance is a number, '-', and one of these:
+ *
+ *   10.0.0.1:22-10.0.0.9:4242   IPv4; IPv6 is written as usual
+ *   2:1024-3:99                 vsock
+ *   812-1000, unknown           a Unix socket's process and user */
+NM_GLOBAL nm_u32 nm_length_of_template(nm_u64 unit) {
+  nm_u8 text[NM_NAME_BYTES + 1] = {};
   nm_u32 at = 0, none = ~0u, after = 0, number = 0, found = 0;
+  nm_u32 begins = 0, decimal = 0, hex = 0; /* the part after "number-" */
 
+  if (nm_read_name(text, sizeof(text), unit) < 0) return 0;
   for (nm_u32 i = 0; i < NM_NAME_BYTES; i++) {
-    nm_u32 byte = text[i], is_at;
+    nm_u32 byte = text[i], is_at, digit, dash, id_digit;
 
     barrier_var(byte);
-    found |= at & number & ~nm_mask_of_byte(byte ^ '-');
-    number = (number | after) & -nm_is_digit(byte);
+    digit = -nm_is_digit(byte);
+    dash = ~nm_mask_of_byte(byte ^ '-');
+    id_digit = is_id_digit(byte);
+    barrier_var(id_digit); /* else clang branches */
+    found |= at & ((decimal & (dash | ~nm_mask_of_byte(byte ^ '.'))) |
+                   (hex & ~nm_mask_of_byte(byte ^ ':')) |
+                   (begins & ~nm_mask_of_byte(byte ^ 'u')));
+    begins = number & dash;
+    decimal = begins | (decimal & digit);
+    hex = begins | (hex & -id_digit);
+    number = (number | after) & digit;
     is_at = none & ~nm_mask_of_byte(byte ^ '@');
     after = is_at;
     at |= is_at & (i + 1);

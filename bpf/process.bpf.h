@@ -383,8 +383,7 @@ static __noinline int name_of_unit(const struct nm_cgroup_path *path,
   __u32 length, at = 0;
 
   if (!path || !name) return 0;
-  bpf_probe_read_kernel_str(text, NM_NAME_BYTES + 1, (void *)path->unit);
-  length = nm_length_of_template(text);
+  length = nm_length_of_template(path->unit);
   if (path->is_inside) {
     at = NM_CGROUP_NAME_LENGTH(path->container_parsed);
     if (at > NM_NAME_BYTES - 1) at = NM_NAME_BYTES - 1;

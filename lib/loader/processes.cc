@@ -174,10 +174,10 @@ CgroupName CgroupNameOf(absl::string_view cgroup) {
 }
 
 std::string NameOfUnit(const CgroupName& named) {
-  uint8_t text[NM_NAME_BYTES + 1] = {};
-  memcpy(text, named.unit.data(),
-         std::min<size_t>(named.unit.size(), NM_NAME_BYTES));
-  const uint32_t length = nm_length_of_template(text);
+  const std::string text = named.unit + '\0';
+  t_memory = text;
+  const uint32_t length = nm_length_of_template(0);
+  t_memory = absl::string_view();
   return absl::StrCat(
       named.is_inside ? named.container.substr(0, NM_NAME_BYTES - 1) + "/" : "",
       length > 0 ? named.unit.substr(0, length) + kService : named.unit);

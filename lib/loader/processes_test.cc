@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace netmeter {
@@ -209,7 +210,14 @@ TEST(CgroupPlaceTest, UnitsAreTheInnermost) {
   EXPECT_EQ(Described("/lxc.payload.c1/ssh@1-10.0.0.1:22-[::1]:5.service"),
             "c1/ssh@.service|c1");
   EXPECT_EQ(Described("/a@7-fe80::1:22-fe80::2:9.service"), "a@.service|");
-  EXPECT_EQ(Described("/a@7-812-0.service"), "a@.service|");
+  for (const char* peer : {"812-0", "2:1024-3:99", "::1:22-::1:9", "unknown"}) {
+    EXPECT_EQ(Described(absl::StrCat("/a@7-", peer, ".service")),
+              "a@.service|");
+  }
+  // No connection: a cluster of PostgreSQL.
+  for (const char* unit : {"postgresql@15-main.service", "pg@15-db.service"}) {
+    EXPECT_EQ(Described(absl::StrCat("/", unit)), absl::StrCat(unit, "|"));
+  }
   EXPECT_EQ(Described("/web.service/libpod-payload-" + id),
             "web.service|aaaaaaaaaaaa");
   EXPECT_EQ(Described("/docker/" + other + "/docker/" + id), "|aaaaaaaaaaaa");

@@ -196,9 +196,11 @@ TEST_F(PlaceTest, AConnectionIsNoInstance) {
       "nm-ssh", 2);
   Act("system.slice/nm-ssh@7.service", "nm-ssh7", 4);
   Act("system.slice/nm-ssh@x-1.service", "nm-sshx", 8);
+  Act("system.slice/nm-pg@15-main.service", "nm-pg", 16);
   ExpectPayload(Kind::kUnit, "nm-ssh@.service", "nm-ssh", 300);
   ExpectPayload(Kind::kUnit, "nm-ssh@7.service", "nm-ssh7", 400);
   ExpectPayload(Kind::kUnit, "nm-ssh@x-1.service", "nm-sshx", 800);
+  ExpectPayload(Kind::kUnit, "nm-pg@15-main.service", "nm-pg", 1600);
 }
 
 // The bug: the web servers of the host and of all containers were nginx.service.
