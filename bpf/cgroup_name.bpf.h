@@ -125,8 +125,8 @@ NM_GLOBAL nm_u32 nm_parse_cgroup_name(nm_u64 name, nm_u64 inner) {
 }
 
 /* The length of a unit's name up to and with its '@', if its instance is that of a
- * connection, as systemd names them (instance_from_socket() in its socket.c). Else 0, also
- * for postgresql@15-main. An instance is a number, '-', and one of these:
+ * connection, as systemd names them (instance_from_socket() in its socket.c). Else 0,
+ * also for postgresql@15-main. An instance is a number, '-', and one of these:
  *
  *   10.0.0.1:22-10.0.0.9:4242   IPv4; IPv6 is written as usual
  *   2:1024-3:99                 vsock
