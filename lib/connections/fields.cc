@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/text.h"
+#include "lib/connections/kernel_fields.h"
 #include "lib/netlink/dump.h"
 #include "lib/netlink/number_fields.h"
 
@@ -52,6 +53,7 @@ void AppendJsonField(const std::string& name, const FieldValue& value,
 
 void AppendProtobufField(uint32_t number, const FieldValue& value,
                          std::string* message) {
+  if (number == 0) return;
   protozero::pbf_writer writer(*message);
   if (value.kind == FieldValue::kNumber) {
     writer.add_uint64(number, value.number);
@@ -137,6 +139,18 @@ class Table {
         });
   }
 
+  // A field of struct tcp_info after those of TcpInfoFields().
+  void LateTcpInfo(uint32_t number, const KernelField& field) {
+    Add(number, field.name, false, Unit::kNone,
+        [place = field.place](const SocketRow& row, FieldValue* value) {
+          uint64_t read;
+          if (place.size != 0 && IsOfTcp(*row.socket) &&
+              ReadNumber(row.socket->info, place, &read)) {
+            value->SetNumber(read);
+          }
+        });
+  }
+
   // The fields of a structure, numbered in the order of their table.
   void Numbers(uint32_t first, const std::vector<NumberField>& fields,
                Structure structure,
@@ -154,7 +168,7 @@ class Table {
   }
 
  private:
-  void Add(uint32_t number, const char* name, bool is_text, Unit unit,
+  void Add(uint32_t number, const std::string& name, bool is_text, Unit unit,
            std::function<void(const SocketRow&, FieldValue*)> read) {
     SocketField field;
     field.name = name;
@@ -237,12 +251,40 @@ void AddState(Table* table) {
   table->Maybe(31, "cgroup_id", &DiagSocket::cgroup_id);
 }
 
+// Fields of struct tcp_info after those of TcpInfoFields(). Kernels differ in their
+// places, which are therefore from the BTF of the running one. A field that sockets.proto
+// does not have has the number 0. A field that this kernel does not have has the size 0.
+std::vector<std::pair<uint32_t, KernelField>> LateTcpInfo() {
+  std::map<std::string, uint32_t> numbers = {{"tcpi_accecn_fail_mode", 168},
+                                             {"tcpi_accecn_opt_seen", 169},
+                                             {"tcpi_ecn_mode", 170},
+                                             {"tcpi_options2", 171}};
+  std::vector<std::pair<uint32_t, KernelField>> fields;
+  const size_t end = EndOf(TcpInfoFields());
+  if (TcpInfoSize() > end) {
+    for (KernelField& field : KernelFieldsFrom("tcp_info", end)) {
+      const uint32_t number = numbers[field.name];
+      numbers.erase(field.name);
+      fields.emplace_back(number, std::move(field));
+    }
+  }
+  for (const auto& [name, number] : numbers) {
+    fields.push_back({number, {name, {}}});
+  }
+  return fields;
+}
+
 // Data after the fields of the tables is kept as the kernel sent it.
-void AddRests(Table* table) {
-  table->Text(80, "tcp_info_more", [](const SocketRow& row) {
-    return !IsOfTcp(*row.socket) ? ""
-                                 : absl::BytesToHexString(RestOf(
-                                       row.socket->info, TcpInfoFields()));
+void AddRests(const std::vector<std::pair<uint32_t, KernelField>>& late,
+              Table* table) {
+  std::vector<NumberField> known = TcpInfoFields();
+  for (const auto& [number, field] : late) {
+    if (number != 0) known.push_back(field.place);
+  }
+  table->Text(80, "tcp_info_more", [known](const SocketRow& row) {
+    return !IsOfTcp(*row.socket)
+               ? ""
+               : absl::BytesToHexString(RestOf(row.socket->info, known));
   });
   table->Text(81, "mptcp_info_more", [](const SocketRow& row) {
     return !IsOfMptcp(*row.socket) ? ""
@@ -259,8 +301,10 @@ Table* MakeTable() {
   table->Numbers(50, BbrFields(), &DiagSocket::bbr);
   table->Numbers(60, DctcpFields(), &DiagSocket::dctcp);
   table->Numbers(70, VegasFields(), &DiagSocket::vegas);
-  AddRests(table);
+  const auto late = LateTcpInfo();
+  AddRests(late, table);
   table->Numbers(100, TcpInfoFields(), &DiagSocket::info, IsOfTcp);
+  for (const auto& [number, field] : late) table->LateTcpInfo(number, field);
   table->Numbers(200, MptcpInfoFields(), &DiagSocket::info, IsOfMptcp);
   table->Numbers(300, SctpInfoFields(), &DiagSocket::info, IsOfAssociation);
   return table;

@@ -56,7 +56,7 @@ enum class Unit { kNone, kBytes, kMicroseconds, kBytesPerSecond };
 template <typename Row>
 struct Field {
   std::string name;  // in JSON, in the .proto and on the command line
-  uint32_t number;   // in the .proto; never reused
+  uint32_t number;   // in the .proto; never reused. 0: not in it
   bool is_text;
   Unit unit;
   std::function<void(const Row&, FieldValue*)> read;

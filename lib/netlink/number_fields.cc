@@ -54,7 +54,7 @@ std::vector<NumberField> LayOut(std::initializer_list<Member> members) {
 
 // The kernel's struct tcp_info (include/uapi/linux/tcp.h). A new field is added at the
 // end: its place in the table is its number in sockets.proto. After
-// tcpi_received_ce_bytes (Linux 6.18) kernels differ.
+// tcpi_received_ce_bytes (Linux 6.18) kernels differ: lib/connections/fields.cc.
 const std::vector<NumberField>& TcpInfoFields() {
   static const auto* const fields = new std::vector<NumberField>(
       LayOut({{"tcpi_state", 1},
@@ -278,13 +278,17 @@ bool ReadNumber(absl::string_view structure, const NumberField& field,
   return true;
 }
 
-absl::string_view RestOf(absl::string_view structure,
-                         const std::vector<NumberField>& fields) {
+size_t EndOf(const std::vector<NumberField>& fields) {
   size_t end = 0;
   for (const NumberField& field : fields) {
     end = std::max<size_t>(end, field.offset + field.size);
   }
-  return structure.substr(std::min(end, structure.size()));
+  return end;
+}
+
+absl::string_view RestOf(absl::string_view structure,
+                         const std::vector<NumberField>& fields) {
+  return structure.substr(std::min(EndOf(fields), structure.size()));
 }
 
 }  // namespace internal

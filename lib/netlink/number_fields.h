@@ -10,6 +10,7 @@
 #ifndef NETMETER_LIB_NETLINK_NUMBER_FIELDS_H_
 #define NETMETER_LIB_NETLINK_NUMBER_FIELDS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -42,7 +43,9 @@ const std::vector<NumberField>& BbrFields();
 bool ReadNumber(absl::string_view structure, const NumberField& field,
                 uint64_t* value);
 
-// The bytes after the last field of the table.
+// The end of the last field of the table.
+size_t EndOf(const std::vector<NumberField>& fields);
+// The bytes after that.
 absl::string_view RestOf(absl::string_view structure,
                          const std::vector<NumberField>& fields);
 

@@ -476,6 +476,9 @@ void ExpectFields(const char* structure,
 
 TEST_F(SockDiagTest, TablesAreTheStructuresOfThisKernel) {
   ExpectFields("tcp_info", TcpInfoFields());
+  for (const auto& member : MembersOf("tcp_info")) {
+    EXPECT_NE(FindField(member.first), nullptr) << member.first;
+  }
   ExpectFields("mptcp_info", MptcpInfoFields());
   ExpectFields("tcp_bbr_info", BbrFields());
   ExpectFields("tcp_dctcp_info", DctcpFields());
