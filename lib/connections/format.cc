@@ -10,9 +10,13 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/csv.h"
 #include "lib/base/text.h"
+#include "lib/base/users.h"
 
 namespace netmeter {
 namespace internal {
@@ -46,10 +50,19 @@ std::string ProcessText(const SocketRow& row) {
   return text;
 }
 
+// The user of the socket; its number if this host has no such user.
+std::string UserText(uint32_t uid) {
+  thread_local std::map<uint32_t, std::string> known;
+  const auto [found, made] = known.try_emplace(uid);
+  if (made) found->second = UserName(uid);
+  return found->second.empty() ? absl::StrCat(uid) : ToTerminal(found->second);
+}
+
 std::string CellText(const SocketColumn& column, const SocketRow& row,
                      SizeUnits sizes) {
   if (column.field == nullptr) {
     if (column.name == "process") return ProcessText(row);
+    if (column.name == "user") return UserText(row.socket->uid);
     return EndText(*row.socket, column.name == "local");
   }
   FieldValue value;
@@ -60,41 +73,102 @@ std::string CellText(const SocketColumn& column, const SocketRow& row,
   return ToTerminal(value.text);
 }
 
+// Calls body(field, value) for each column whose field the row has.
+template <typename Body>
+void ForEachValue(const std::vector<SocketColumn>& columns,
+                  const SocketRow& row, const Body& body) {
+  FieldValue value;
+  for (const SocketColumn& column : columns) {
+    if (column.field == nullptr) continue;
+    value.kind = FieldValue::kNone;
+    column.field->read(row, &value);
+    if (value.kind != FieldValue::kNone) body(*column.field, value);
+  }
+}
+
+bool HasProcesses(const std::vector<SocketColumn>& columns) {
+  return std::any_of(columns.begin(), columns.end(), NeedsHolders);
+}
+
 bool IsNumber(const SocketColumn& column) {
   return column.field != nullptr && !column.field->is_text;
 }
 
 }  // namespace
 
-void AppendJson(const SocketRow& row, const Origin& origin, std::string* out) {
-  out->push_back('{');
-  AppendJsonFields(SocketFields(), row, out);
-  out->append(origin.json());
-  out->append(",\"processes\":[");
-  bool first = true;
-  row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
-    absl::StrAppend(out, first ? "" : ",", "{\"pid\":", holder.pid,
-                    ",\"fd\":", holder.fd, ",\"name\":", Quoted(*holder.name),
-                    "}");
-    first = false;
-  });
-  out->append("]}");
+std::vector<SocketColumn> AllColumns() {
+  std::vector<SocketColumn> columns;
+  for (const SocketField& field : SocketFields()) {
+    columns.push_back({field.name, &field});
+  }
+  columns.push_back({"processes", nullptr});
+  return columns;
 }
 
-void AppendProtobuf(const SocketRow& row, const Origin& origin,
+bool NeedsHolders(const SocketColumn& column) {
+  return column.name == "process" || column.name == "processes";
+}
+
+void AppendJson(const std::vector<SocketColumn>& columns, const SocketRow& row,
+                const Origin& origin, std::string* out) {
+  std::string object;
+  ForEachValue(columns, row,
+               [&](const SocketField& field, const FieldValue& value) {
+                 AppendJsonField(field.name, value, object.empty(), &object);
+               });
+  object += origin.json();
+  if (HasProcesses(columns)) {
+    object += ",\"processes\":[";
+    bool first = true;
+    row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
+      absl::StrAppend(&object, first ? "" : ",", "{\"pid\":", holder.pid,
+                      ",\"fd\":", holder.fd, ",\"name\":", Quoted(*holder.name),
+                      "}");
+      first = false;
+    });
+    object += "]";
+  }
+  if (absl::StartsWith(object, ",")) object.erase(0, 1);  // it has no field
+  absl::StrAppend(out, "{", object, "}");
+}
+
+void AppendProtobuf(const std::vector<SocketColumn>& columns,
+                    const SocketRow& row, const Origin& origin,
                     std::string* out) {
   std::string message = origin.protobuf();
-  AppendProtobufFields(SocketFields(), row, &message);
+  ForEachValue(columns, row,
+               [&](const SocketField& field, const FieldValue& value) {
+                 AppendProtobufField(field.number, value, &message);
+               });
   protozero::pbf_writer writer(message);
-  row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
-    std::string process;
-    protozero::pbf_writer fields(process);
-    fields.add_uint32(1, holder.pid);
-    fields.add_uint32(2, holder.fd);
-    fields.add_string(3, ToUtf8(*holder.name));
-    writer.add_message(kProcessesNumber, process);
-  });
+  if (HasProcesses(columns)) {
+    row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
+      std::string process;
+      protozero::pbf_writer fields(process);
+      fields.add_uint32(1, holder.pid);
+      fields.add_uint32(2, holder.fd);
+      fields.add_string(3, ToUtf8(*holder.name));
+      writer.add_message(kProcessesNumber, process);
+    });
+  }
   AppendDelimited(message, out);
+}
+
+std::string CsvHeader(const std::vector<SocketColumn>& columns) {
+  return absl::StrCat(
+      absl::StrJoin(
+          columns, ",",
+          [](std::string* out, const SocketColumn& c) { out->append(c.name); }),
+      "\n");
+}
+
+std::string CsvLine(const std::vector<SocketColumn>& columns,
+                    const SocketRow& row) {
+  std::vector<std::string> cells;
+  for (const SocketColumn& column : columns) {
+    cells.push_back(CsvField(CellText(column, row, SizeUnits::kExact)));
+  }
+  return absl::StrCat(absl::StrJoin(cells, ","), "\n");
 }
 
 std::string DefaultColumns(bool uplinks) {
@@ -105,10 +179,11 @@ std::string DefaultColumns(bool uplinks) {
       "tcpi_rtt,tcpi_total_retrans,tcpi_bytes_sent,tcpi_bytes_received");
 }
 
-absl::StatusOr<std::vector<SocketColumn>> ParseColumns(
-    const std::string& list) {
+absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list,
+                                                       bool in_table) {
   std::vector<SocketColumn> columns;
-  std::vector<std::string> known = {"local", "remote", "process"};
+  std::vector<std::string> known = {"processes"};
+  if (in_table) known = {"local", "remote", "process", "user"};
   for (const SocketField& field : SocketFields()) known.push_back(field.name);
   for (const absl::string_view name : absl::StrSplit(list, ',')) {
     SocketColumn column;

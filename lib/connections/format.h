@@ -18,22 +18,37 @@
 namespace netmeter {
 namespace internal {
 
-// Appends one object, in one line and without a newline. Texts are valid UTF-8.
-void AppendJson(const SocketRow& row, const Origin& origin, std::string* out);
-
-// Appends the length as a varint, and then one message Socket.
-void AppendProtobuf(const SocketRow& row, const Origin& origin,
-                    std::string* out);
-
-// A column: a field, or one of `local`, `remote` (address and port) and `process`.
+// A column: a field, or one of `local`, `remote` (address and port), `process` and
+// `user`, which are texts for people, and `processes`, which is the list of JSON and
+// protobuf.
 struct SocketColumn {
   std::string name;
-  const SocketField* field = nullptr;  // null: one of the three
+  const SocketField* field = nullptr;  // null: one of these
 };
 
-// Parses a list with commas. InvalidArgument names an unknown column.
-absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list);
+// Parses a list with commas. InvalidArgument names an unknown column. `in_table`: without
+// `processes`; otherwise without texts for people.
+absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list,
+                                                       bool in_table = true);
 std::string DefaultColumns(bool uplinks);
+// Those of JSON and protobuf: all fields, and `processes`.
+std::vector<SocketColumn> AllColumns();
+// Whether it takes the processes that hold a socket.
+bool NeedsHolders(const SocketColumn& column);
+
+// Appends one object, in one line and without a newline. Texts are valid UTF-8.
+void AppendJson(const std::vector<SocketColumn>& columns, const SocketRow& row,
+                const Origin& origin, std::string* out);
+
+// Appends the length as a varint, and then one message Socket.
+void AppendProtobuf(const std::vector<SocketColumn>& columns,
+                    const SocketRow& row, const Origin& origin,
+                    std::string* out);
+
+// A line of CSV, with exact numbers and a newline.
+std::string CsvHeader(const std::vector<SocketColumn>& columns);
+std::string CsvLine(const std::vector<SocketColumn>& columns,
+                    const SocketRow& row);
 
 // For a TextTable. `keep_all`: no column is dropped if there is little room.
 std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,

@@ -22,6 +22,11 @@ uint64_t Now() {
          static_cast<uint64_t>(now.tv_nsec);
 }
 
+// The kernel hands out cookies in a row, so their remainders would not be random.
+bool IsInSample(uint64_t cookie, uint32_t sample) {
+  return sample == 1 || (cookie * 0x9e3779b97f4a7c15 >> 32) % sample == 0;
+}
+
 }  // namespace
 
 SocketPoll::SocketPoll(const std::string& pin_dir) : pin_dir_(pin_dir) {
@@ -54,6 +59,7 @@ absl::Status SocketPoll::ReadNetwork(
   row.time_ns = Now();
   row.network = network.inode;
   const auto take = [&](const DiagSocket& socket, absl::string_view) {
+    if (!IsInSample(socket.cookie, options.sample)) return;
     row.socket = &socket;
     row.owner = attribution_ ? &attribution_->Find(socket, holders) : kNobody;
     if (options.filter.Matches(row)) body(row);

@@ -33,6 +33,8 @@ struct PollOptions {
   // Whether rows must have the processes that hold a socket. Without it and without a
   // meter, the scan of all processes is skipped.
   bool holders = true;
+  // One in this number of sockets, by a hash of the cookie: the same ones in each Run().
+  uint32_t sample = 1;
   SocketFilter filter;
 };
 

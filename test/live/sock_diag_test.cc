@@ -62,7 +62,7 @@ Ours ReadOurs(SocketPoll* poll) {
   const absl::Status status =
       poll->Run(PollOptions(), [&](const SocketRow& row) {
         std::string line;
-        AppendJson(row, Origin(), &line);
+        AppendJson(AllColumns(), row, Origin(), &line);
         ours.rows.push_back(Json::parse(line));
       });
   EXPECT_TRUE(status.ok()) << status;

@@ -38,10 +38,12 @@ COLUMNS is a list of:
   local, remote   address and port
   process         a process that has the socket open, its pid, and the number of
                   further descriptors; --json has all
+  user            the name of the socket's user
   any field of --json, such as tcpi_min_rtt
-The default is protocol, state, rqueue, wqueue, local, remote, process, kind,
-service, destination, tcpi_rtt, tcpi_total_retrans, tcpi_bytes_sent and
-tcpi_bytes_received; and uplink, if the configuration has uplinks.
+--json and --protobuf take fields alone, and processes for the list of them. Their
+default is all. Elsewhere it is protocol, state, rqueue, wqueue, local, remote,
+process, kind, service, destination, tcpi_rtt, tcpi_total_retrans, tcpi_bytes_sent
+and tcpi_bytes_received; and uplink, if the configuration has uplinks.
 Fields have the kernel's names: tcpi_* is struct tcp_info of linux/tcp.h, with times
 in microseconds and rates in bytes a second; a table shows ms and MiB. A field that
 this kernel lacks is left out. service, destination and kind are those of netmeter
@@ -62,6 +64,7 @@ Examples:
   netmeter sockets --service subscriberdb --port 443
   netmeter sockets --address 10.0.0.0/8 --columns local,remote,tcpi_snd_cwnd
   netmeter sockets --json | python3 -m json.tool
+  netmeter sockets --csv --columns remote_address,user,tcpi_bytes_sent > sockets.csv
   netmeter sockets --json --interval 10 --all-netns > sockets.jsonl
 )";
 
@@ -98,9 +101,8 @@ class SocketsCommand : public Command {
                     "Sort by this field: largest number or first word first.\n"
                     "Keeps all sockets in memory")
         .Type("FIELD");
-    const Option columns =
-        flags->AddOption("--columns", &columns_, "Columns of the table")
-            .Type("COLUMNS");
+    flags->AddOption("--columns", &columns_, "Columns, or fields of --json")
+        .Type("COLUMNS");
     const Option exact =
         flags->AddFlag("--exact", &sizes_.exact, "Exact numbers in the table");
     const Option units = AddUnits(flags, &sizes_);
@@ -108,15 +110,16 @@ class SocketsCommand : public Command {
     const Option json = flags->AddFlag("--json", &json_,
                                        "One JSON array, one line per socket; "
                                        "with --interval only lines");
-    flags
-        ->AddFlag(
-            "--protobuf", &protobuf_,
-            "Messages of lib/connections/sockets.proto, each after its length")
-        .Excludes(json)
-        .Excludes(columns)
-        .Excludes(units)
-        .Excludes(exact);
-    json.Excludes(columns).Excludes(units).Excludes(exact);
+    const Option protobuf = flags->AddFlag(
+        "--protobuf", &protobuf_,
+        "Messages of lib/connections/sockets.proto, each after its length");
+    const Option csv = flags->AddFlag(
+        "--csv", &csv_, "A line of column names, and one line per socket");
+    json.Excludes(protobuf).Excludes(csv);
+    protobuf.Excludes(csv);
+    for (const Option& form : {json, protobuf, csv}) {
+      form.Excludes(units).Excludes(exact);
+    }
     flags
         ->AddOption("--label", &labels_,
                     "With --json or --protobuf: a label of each record")
@@ -129,12 +132,18 @@ class SocketsCommand : public Command {
     flags->AddOption("--count", &count_, "With --interval: stop after N times")
         .Type("N")
         .InRange(1, 1000000000, Option::InHelp::kNo);
+    flags
+        ->AddOption("--sample", &sample_,
+                    "Only one in N sockets, the same ones in each reading")
+        .Type("N")
+        .InRange(1, 1000000000, Option::InHelp::kNo);
     flags->AddFlag("--stats", &stats_, "Print time and memory on stderr");
     flags->SetFooter(kSocketsFooter);
   }
 
   absl::Status CheckOptions() override {
     NETMETER_RETURN_IF_ERROR(CheckPinDir(pin_dir_));
+    poll_.sample = static_cast<uint32_t>(sample_);
     poll_.filter.services = services_;
     poll_.filter.destinations = destinations_;
     for (const std::string& uplink : uplinks_) {
@@ -164,7 +173,7 @@ class SocketsCommand : public Command {
     }
     chosen_ = columns_ != DefaultColumns(false);
     NETMETER_RETURN_IF_ERROR(UseColumns(columns_));
-    if (!labels_.empty() && IsTable()) {
+    if (!labels_.empty() && !json_ && !protobuf_) {
       return absl::InvalidArgumentError("--label: needs --json or --protobuf");
     }
     auto origin = Origin::Make(labels_);
@@ -190,6 +199,7 @@ class SocketsCommand : public Command {
       const absl::Status used = UseColumns(DefaultColumns(true));
       if (!used.ok()) return Fail(used.message());
     }
+    if (csv_) output_ = CsvHeader(parsed_columns_);
     auto next = std::chrono::steady_clock::now();
     for (int i = 0; count_ == 0 || i < count_; i++) {
       const int exit_status = RunOnce(&poll);
@@ -242,23 +252,28 @@ class SocketsCommand : public Command {
   }
 
   absl::Status UseColumns(const std::string& list) {
-    auto columns = ParseColumns(list);
+    if (!chosen_ && (json_ || protobuf_)) {
+      parsed_columns_ = AllColumns();
+      return absl::OkStatus();
+    }
+    auto columns = ParseColumns(list, /*in_table=*/!json_ && !protobuf_);
     if (!columns.ok()) return columns.status();
     parsed_columns_ = std::move(*columns);
     return absl::OkStatus();
   }
 
-  bool IsTable() const { return !json_ && !protobuf_; }
+  bool IsTable() const { return !json_ && !protobuf_ && !csv_; }
 
   std::string Text(const SocketRow& row) const {
     if (IsTable()) {
       return TextTable::RowOf(Cells(parsed_columns_, row, units_));
     }
+    if (csv_) return CsvLine(parsed_columns_, row);
     std::string text;
     if (json_) {
-      AppendJson(row, origin_, &text);
+      AppendJson(parsed_columns_, row, origin_, &text);
     } else {
-      AppendProtobuf(row, origin_, &text);
+      AppendProtobuf(parsed_columns_, row, origin_, &text);
     }
     return text;
   }
@@ -285,10 +300,8 @@ class SocketsCommand : public Command {
     TextTable table(TextColumns(parsed_columns_, chosen_));
     std::vector<Kept> kept;
     sockets_ = 0;
-    const bool needs_process = std::any_of(
-        parsed_columns_.begin(), parsed_columns_.end(),
-        [](const SocketColumn& column) { return column.name == "process"; });
-    poll_.holders = !IsTable() || needs_process;
+    poll_.holders = std::any_of(parsed_columns_.begin(), parsed_columns_.end(),
+                                NeedsHolders);
     const absl::Status status = poll->Run(poll_, [&](const SocketRow& row) {
       if (exit_status_ != 0) return;
       std::string text = Text(row);
@@ -339,9 +352,11 @@ class SocketsCommand : public Command {
   SizeUnits units_ = SizeUnits::kBinary;
   bool json_ = false;
   bool protobuf_ = false;
+  bool csv_ = false;
   bool stats_ = false;
   double interval_ = 0;
   int count_ = 0;
+  int sample_ = 1;
 
   PollOptions poll_;
   const SocketField* sort_field_ = nullptr;

@@ -5,10 +5,13 @@ of this process. No meter and no root are needed; test/live/sock_diag_test.cc ha
 both."""
 
 import contextlib
+import csv
 import fcntl
+import io
 import json
 import os
 import pty
+import pwd
 import signal
 import socket
 import struct
@@ -65,6 +68,51 @@ class SocketsCommandTest(unittest.TestCase):
         # Two fields of 6.18 were hexadecimal digits.
         if os.access("/sys/kernel/btf/vmlinux", os.R_OK):
             self.assertNotIn("tcp_info_more", sent)
+
+    def test_columns_choose_fields_of_json_and_protobuf(self):
+        columns = ("--columns", "tcpi_bytes_sent,processes,cookie")
+        rows = {row["cookie"]: row for row in self.rows(*columns)}
+        sent = [row for row in rows.values() if row.get("tcpi_bytes_sent") == 12345]
+        self.assertEqual([sorted(row) for row in sent], [["cookie", "host", "processes", "tcpi_bytes_sent"]])
+        self.assertEqual(sent[0]["processes"][0]["fd"], self.client.fileno())
+        status, out, error = run("--protobuf", "--port", str(self.port), *columns)
+        self.assertEqual(status, 0, error)
+        messages = list(protobuf_stream.messages(out, protobuf_stream.schema(SCHEMA).Socket))
+        self.assertEqual(len(messages), len(rows))
+        for message in messages:
+            self.assertEqual(sorted(field.name for field, _ in message.ListFields()), sorted(rows[message.cookie]))
+        # A socket of UDP has no such field.
+        self.assertEqual(self.rows("--columns", "tcpi_rtt", "--protocol", "udp"), [{"host": socket.gethostname()}])
+
+    def test_csv_has_one_line_of_names(self):
+        columns = "local_port,user,process,remote,tcpi_bytes_sent"
+        status, out, error = run("--csv", "--columns", columns, "--port", str(self.port), "--interval", "0.1", "--count", "2")
+        self.assertEqual(status, 0, error)
+        rows = list(csv.DictReader(io.StringIO(out.decode())))
+        self.assertEqual(len(rows), 8)
+        self.assertEqual(out.decode().splitlines()[0], columns)
+        name = open("/proc/self/comm").read().strip()
+        sent = [row for row in rows if row["local_port"] == str(self.client.getsockname()[1])]
+        self.assertEqual(sent, 2 * [{
+            "local_port": str(self.client.getsockname()[1]),
+            "user": pwd.getpwuid(os.getuid()).pw_name,
+            "process": "%s/%d" % (name, os.getpid()),
+            "remote": "127.0.0.1:%d" % self.port,
+            "tcpi_bytes_sent": "12345",
+        }])
+        self.assertEqual({row["tcpi_bytes_sent"] for row in rows if row["remote"].startswith("[::]")}, {""})
+
+    def test_a_sample_has_the_same_sockets_each_time(self):
+        with contextlib.ExitStack() as stack:
+            for i in range(60):
+                one = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                one.bind(("127.0.0.9", 0))
+            cookies = {row["cookie"] for row in json.loads(run("--json", "--address", "127.0.0.9")[1])}
+            seen = {row["cookie"] for row in json.loads(run("--json", "--address", "127.0.0.9", "--sample", "3")[1])}
+            again = {row["cookie"] for row in json.loads(run("--json", "--address", "127.0.0.9", "--sample", "3")[1])}
+        self.assertEqual(len(cookies), 60)
+        self.assertEqual(seen, {c for c in cookies if ((c * 0x9E3779B97F4A7C15 & (2**64 - 1)) >> 32) % 3 == 0})
+        self.assertEqual(seen, again)
 
     def test_protobuf_is_the_same_by_the_schema(self):
         kind = protobuf_stream.schema(SCHEMA).Socket
@@ -164,7 +212,9 @@ class SocketsCommandTest(unittest.TestCase):
     def test_wrong_use_is_one_line(self):
         for arguments in (["--state", "up"], ["--address", "nowhere"], ["--port", "65536"], ["--columns", "lokal"],
                           ["--sort", "local"], ["--protocol", "quic"], ["--count", "3"], ["--interval", "0"],
-                          ["--json", "--protobuf"], ["--json", "--exact"], ["--pin-dir", ""], ["extra"]):
+                          ["--json", "--protobuf"], ["--json", "--csv"], ["--csv", "--exact"], ["--csv", "--label", "a=b"],
+                          ["--json", "--columns", "local"], ["--columns", "processes"], ["--sample", "0"],
+                          ["--json", "--exact"], ["--pin-dir", ""], ["extra"]):
             status, out, error = run(*arguments)
             self.assertEqual((status, out, error.count("\n")), (2, b"", 1), (arguments, error))
             self.assertTrue(error.startswith("netmeter: ") and error.endswith("(see: netmeter sockets --help)\n"), error)

@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "lib/base/csv.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
 #include "lib/history/calendar.h"
@@ -33,18 +33,6 @@ std::string DescribeGap(const Gap& gap) {
   }
   return absl::StrCat("lost: ", times,
                       ", a reboot or an unload; its bytes are in no sum");
-}
-
-// A CSV field. A spreadsheet would treat a field with these first characters as a
-// formula, and any user may choose a name.
-std::string Quote(const std::string& field) {
-  const std::string safe =
-      !field.empty() &&
-              std::string("=+-@\t\r").find(field[0]) != std::string::npos
-          ? "'" + field
-          : field;
-  if (safe.find_first_of(",\"\n\r") == std::string::npos) return safe;
-  return absl::StrCat("\"", absl::StrReplaceAll(safe, {{"\"", "\"\""}}), "\"");
 }
 
 // "12.345 Mbit/s": providers bill in powers of 1000.
@@ -190,7 +178,7 @@ std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
   text += "\n";
   for (const UsageRow& row : usage.rows) {
     absl::StrAppend(&text, with_kind ? row.kind + "," : "",
-                    Quote(ToTerminal(row.name)));
+                    CsvField(ToTerminal(row.name)));
     for (const int64_t value : row.counters.value) {
       absl::StrAppend(&text, ",", value);
     }
@@ -236,8 +224,8 @@ std::string FormatRatesJson(const std::vector<UplinkRate>& rates,
 std::string FormatRatesCsv(const std::vector<UplinkRate>& rates) {
   std::string text = "uplink,tx_bits_per_second,rx_bits_per_second,samples\n";
   for (const UplinkRate& rate : rates) {
-    absl::StrAppend(&text, Quote(ToTerminal(rate.uplink)), ",", rate.sent, ",",
-                    rate.received, ",", rate.samples, "\n");
+    absl::StrAppend(&text, CsvField(ToTerminal(rate.uplink)), ",", rate.sent,
+                    ",", rate.received, ",", rate.samples, "\n");
   }
   return text;
 }
