@@ -109,8 +109,13 @@ std::map<uint32_t, std::string> NamesOf(const LinkReading& links) {
   for (const Interface& interface : links.interfaces) {
     names[interface.index] = interface.name;
   }
-  // The meter keeps the names of interfaces that have gone.
+  // The meter keeps the names of interfaces that have gone. A hash map has no order: of
+  // a renamed interface's names, that in the uplink of the lowest number counts.
+  std::map<uint32_t, uint32_t> uplinks;
   for (const InterfaceEntry& entry : links.entries) {
+    const auto known = uplinks.emplace(entry.first.ifindex, entry.first.uplink);
+    if (known.first->second < entry.first.uplink) continue;
+    known.first->second = entry.first.uplink;
     const char* name = entry.second.name;
     names[entry.first.ifindex] =
         std::string(name, strnlen(name, sizeof(entry.second.name)));

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace netmeter {
 namespace internal {
@@ -87,6 +88,32 @@ TEST(Balance, WhatIsForwardedIsARowWhereItIsMeasured) {
   // More than the interface had: it counts GSO packets.
   input.forwarded[1].tx_packets = 1000;
   EXPECT_THAT(BalanceUplinks(input)[0].unknown, HasSubstr("GSO packets"));
+}
+
+// The bug: a hash map's order decided which name a renamed interface had. When a load
+// changed it, its whole total left one name and came to another.
+TEST(NameForwarded, HasOneNameForARenamedInterfaceAndTheRestOfItsClients) {
+  ForwardedTraffic traffic;
+  traffic.pairs = {{{3, 2, NM_FORWARDED_INDEX(NM_UPLINK_OTHER, 1)}, {600, 2}},
+                   {{2, 3, NM_FORWARDED_INDEX(1, NM_UPLINK_OTHER)}, {700, 3}}};
+  nm_client_key client = {};
+  client.address[10] = client.address[11] = 0xff;
+  client.address[15] = 1;
+  client.interface = 3;
+  client.uplink = 1;
+  traffic.clients = {{client, {500, 300, 1, 1}}};
+  BalanceInput input = Input();
+  input.entries = {MakeEntry(3, 4, "br0", 0, 0),
+                   MakeEntry(3, 15, "tap7", 0, 0)};
+  for (int order = 0; order < 2; ++order) {
+    const ForwardedSamples samples = NameForwarded(traffic, input);
+    ASSERT_EQ(samples.size(), 3u);
+    EXPECT_EQ(samples.at({"satellite", "br0", "0.0.0.1"}).bytes(), 800);
+    EXPECT_EQ(samples.at({"satellite", "br0", ""}).tx_bytes(), 100);
+    EXPECT_EQ(samples.at({"satellite", "br0", ""}).rx_bytes(), 400);
+    EXPECT_EQ(samples.at({"other", "sat0", ""}).bytes(), 1300);
+    std::swap(input.entries[0], input.entries[1]);
+  }
 }
 
 TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
