@@ -310,7 +310,9 @@ absl::Status Forwarding::Attach(bool had, const std::string& types_file,
     if (!types_file.empty()) {
       lack = "the kernel has no BTF of its own";
     } else if (!MayLoad(kNetfilterProgram, {}, kNetfilterAttach)) {
-      lack = "the kernel has no programs of netfilter (Linux 6.4 has)";
+      lack =
+          "the kernel has no programs of netfilter (install Linux 6.4 or "
+          "newer)";
     }
   }
   if (status.ok()) status = AttachHooks();
@@ -320,7 +322,9 @@ absl::Status Forwarding::Attach(bool had, const std::string& types_file,
   for (UniqueFd& link : links_) link = UniqueFd();
   if (!lack.empty()) {
     features->TurnOff(NM_FEATURE_FORWARDED,
-                      absl::StrCat(lack, ": not told from what is uncounted"));
+                      absl::StrCat(lack,
+                                   ": forwarded traffic is in the total of its "
+                                   "uplink, and has no row of its own"));
     return absl::OkStatus();
   }
   Trace(status.message());

@@ -282,11 +282,8 @@ class UplinksCommand : public Command {
                         " is not known: ", ToTerminal(one.unknown), "\n");
       }
     }
-    if (input.counts_forwarded && !why.empty()) {
-      absl::StrAppend(&notes, "forwarded: ", why, "\n");
-    } else if (input.forwards && !why.empty()) {
-      absl::StrAppend(
-          &notes, "forwarded traffic is in uncounted: ", ToTerminal(why), "\n");
+    if ((input.counts_forwarded || input.forwards) && !why.empty()) {
+      absl::StrAppend(&notes, "forwarded: ", ToTerminal(why), "\n");
     }
     return absl::StrCat(table.Format(TerminalWidth()), notes);
   }
