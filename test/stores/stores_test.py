@@ -5,12 +5,16 @@ find what a simulated stream is known to have."""
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 
 import clients
+import lab
+from flows_traffic import TCP, THERE, UDP, echo, serve
 
 HERE = os.path.join("test", "stores")
 NETMETER = os.path.join("lib", "tools", "netmeter")
@@ -41,6 +45,43 @@ for statement in stores.statements("clickhouse_kafka.sql"):
 print(json.dumps(answers))
 """
 
+# Sums by host and series, of the files that are named.
+SUMS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import stores
+answers = []
+for engine in (stores.Duckdb(sys.argv[2]), stores.Clickhouse(sys.argv[2])):
+    for path in sys.argv[3:]:
+        engine.insert(path, "flows")
+    answers.append(engine.query(
+        "SELECT host, kind, service, coalesce(destination, ''), transport, path, sum(tx_bytes), sum(rx_bytes), sum(tx_packets),"
+        " sum(rx_packets), sum(tx_payload_bytes), sum(rx_payload_bytes) FROM flows WHERE record != 'lost'"
+        " GROUP BY host, kind, service, coalesce(destination, ''), transport, path"))
+print(json.dumps(answers))
+"""
+
+# A process with a channel that lives, as gRPC has, a socket of UDP, and short connections.
+# Each line on its stdin makes it send on all of them.
+CHANNEL = """
+import socket, sys
+server, udp = (%r, %d), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+channel = socket.create_connection(server)
+udp.connect((%r, %d))
+print("ready", flush=True)
+for line in sys.stdin:
+    channel.sendall(b"x" * 1000)
+    udp.send(b"u" * 100)
+    udp.recv(2000)
+    with socket.create_connection(server) as short:
+        short.sendall(b"s" * 50)
+        short.shutdown(socket.SHUT_WR)
+        while short.recv(65536): pass
+    print("sent", flush=True)
+channel.shutdown(socket.SHUT_WR)
+while channel.recv(65536): pass
+"""
+
 # A pipe that stays open, as that of a stream: parts of the table come meanwhile.
 STREAM = """
 import glob, json, os, sys, threading, time
@@ -68,10 +109,54 @@ print(json.dumps([len(parts), written[0], clickhouse.query("SELECT count(*) FROM
 """
 
 
+class Gateway:
+    """A host of a fleet: a meter of its own, its follower, and the process above."""
+
+    def __init__(self, test, folder, name):
+        self.test, self.name = test, name
+        self.path = os.path.join(folder, name + ".ndjson")
+        self.meter = lab.Meter(name)
+        test.addCleanup(self.meter.close)
+        self.meter.load()
+        follow = [lab.LIST, "flows", "--follow", "--json", "--active", "0.1", "--pin-dir", self.meter.pin_dir]
+        with open(self.path, "wb") as out:
+            command = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name, *follow]
+            self.follower = subprocess.Popen(command, stdout=out, preexec_fn=lab.die_with_parent)
+        test.addCleanup(self.follower.kill)
+        lab.wait_for(lambda: lab.run("bpftool", "cgroup", "show", self.meter.cgroup).count(b"nm_flow_") == 4, "a follower")
+
+    def start(self):
+        """After all meters are loaded: each forks a process, which would keep the sockets."""
+        code = CHANNEL % (THERE, TCP, THERE, UDP)
+        self.process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.test.addCleanup(self.process.kill)
+        self.test.assertEqual(self.process.stdout.readline(), b"ready\n")
+
+    def send(self):
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
+
+    def updates(self):
+        with open(self.path, encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file if line.endswith("\n")]
+        return sum(row.get("end") == "active" and row["protocol"] == "tcp" for row in rows)
+
+    def finish(self):
+        """{(host, series): counters}, as the meter counted them."""
+        self.process.communicate(timeout=60)
+        self.follower.send_signal(signal.SIGINT)
+        self.follower.wait(60)
+        return {
+            (self.name, *key): [float(row[counter]) for counter in lab.COUNTERS] for key, row in self.meter.series().items()
+        }
+
+
 class StoresTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.python = clients.make_venv("duckdb", "", ["chdb"])
+        lab.private_network()
 
     def run_python(self, *arguments):
         done = subprocess.run([self.python, *arguments], stdout=subprocess.PIPE, timeout=300, check=True)
@@ -120,6 +205,34 @@ class StoresTest(unittest.TestCase):
                 parts, written, count = json.loads(text.splitlines()[-1])
                 self.assertGreater(parts, 0, form)
                 self.assertEqual(count, written, form)
+
+    def test_flows_that_live_sum_up_to_the_series_of_each_host(self):
+        # An hour of --active 60: 60 records of a channel.
+        cloud = lab.Cloud()
+        with cloud.inside():
+            server = socket.create_server((THERE, TCP), backlog=64)
+            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            udp.bind((THERE, UDP))
+        for function, argument in (serve, server), (echo, udp):
+            threading.Thread(target=function, args=(argument,), daemon=True).start()
+        with tempfile.TemporaryDirectory() as folder:
+            gateways = [Gateway(self, folder, "gateway%d" % i) for i in range(3)]
+            for gateway in gateways:
+                gateway.start()
+
+            def all_have_an_hour():
+                for gateway in gateways:
+                    gateway.send()
+                return min(gateway.updates() for gateway in gateways) >= 60
+
+            lab.wait_for(all_have_an_hour, "60 updates of each channel", 200)
+            counted = {}
+            for gateway in gateways:
+                counted.update(gateway.finish())
+            text = self.run_python("-c", SUMS, HERE, folder, *(gateway.path for gateway in gateways))
+        self.assertEqual(len({key[0] for key in counted}), 3)
+        for rows in json.loads(text.splitlines()[-1]):
+            self.assertEqual({tuple(row[:6]): row[6:] for row in rows}, counted)
 
     def test_queries_find_what_the_simulation_has(self):
         text = self.run_python(
