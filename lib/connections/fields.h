@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/text.h"
 #include "lib/connections/attribution.h"
+#include "lib/connections/reverse_names.h"
 #include "lib/netlink/diag_message.h"
 #include "lib/netlink/holders.h"
 
@@ -109,8 +110,9 @@ struct SocketRow {
   const DiagSocket* socket = nullptr;
   const SocketOwner* owner = nullptr;
   const Holders* holders = nullptr;
-  uint64_t time_ns = 0;  // CLOCK_REALTIME of the reading
-  uint64_t network = 0;  // inode of the namespace
+  uint64_t time_ns = 0;           // CLOCK_REALTIME of the reading
+  uint64_t network = 0;           // inode of the namespace
+  ReverseNames* names = nullptr;  // not null if a column needs them
 };
 
 using SocketField = Field<SocketRow>;

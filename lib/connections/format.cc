@@ -58,11 +58,19 @@ std::string UserText(uint32_t uid) {
   return found->second.empty() ? absl::StrCat(uid) : ToTerminal(found->second);
 }
 
+// "" for a socket that is not connected.
+std::string RemoteName(const SocketRow& row) {
+  const DiagSocket& socket = *row.socket;
+  if (row.names == nullptr || socket.remote_port == 0) return "";
+  return ToTerminal(row.names->Find({socket.family, socket.remote_address}));
+}
+
 std::string CellText(const SocketColumn& column, const SocketRow& row,
                      SizeUnits sizes) {
   if (column.field == nullptr) {
     if (column.name == "process") return ProcessText(row);
     if (column.name == "user") return UserText(row.socket->uid);
+    if (column.name == kRemoteName) return RemoteName(row);
     return EndText(*row.socket, column.name == "local");
   }
   FieldValue value;
@@ -183,7 +191,7 @@ absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list,
                                                        bool in_table) {
   std::vector<SocketColumn> columns;
   std::vector<std::string> known = {"processes"};
-  if (in_table) known = {"local", "remote", "process", "user"};
+  if (in_table) known = {"local", "remote", kRemoteName, "process", "user"};
   for (const SocketField& field : SocketFields()) known.push_back(field.name);
   for (const absl::string_view name : absl::StrSplit(list, ',')) {
     SocketColumn column;

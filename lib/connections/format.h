@@ -18,9 +18,9 @@
 namespace netmeter {
 namespace internal {
 
-// A column: a field, or one of `local`, `remote` (address and port), `process` and
-// `user`, which are texts for people, and `processes`, which is the list of JSON and
-// protobuf.
+// A column: a field, or one of `local`, `remote` (address and port), `remote_name`,
+// `process` and `user`, which are texts for people, and `processes`, which is the list of
+// JSON and protobuf.
 struct SocketColumn {
   std::string name;
   const SocketField* field = nullptr;  // null: one of these
@@ -33,6 +33,8 @@ absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list,
 std::string DefaultColumns(bool uplinks);
 // Those of JSON and protobuf: all fields, and `processes`.
 std::vector<SocketColumn> AllColumns();
+// This column needs SocketRow.names.
+constexpr char kRemoteName[] = "remote_name";
 // Whether it takes the processes that hold a socket.
 bool NeedsHolders(const SocketColumn& column);
 

@@ -56,6 +56,7 @@ absl::Status SocketPoll::ReadNetwork(
   static const SocketOwner* const kNobody = new SocketOwner();
   SocketRow row;
   row.holders = &holders;
+  row.names = options.names;
   row.time_ns = Now();
   row.network = network.inode;
   const auto take = [&](const DiagSocket& socket, absl::string_view) {

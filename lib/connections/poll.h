@@ -35,6 +35,7 @@ struct PollOptions {
   bool holders = true;
   // One in this number of sockets, by a hash of the cookie: the same ones in each Run().
   uint32_t sample = 1;
+  ReverseNames* names = nullptr;  // of the rows
   SocketFilter filter;
 };
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,7 @@ namespace internal {
 namespace {
 
 constexpr size_t kOutputBytes = 64 * 1024;
+constexpr std::chrono::seconds kNamesWait{2};
 
 constexpr char kSocketsFooter[] = R"(
 COLUMNS is a list of:
@@ -39,6 +41,8 @@ COLUMNS is a list of:
   process         a process that has the socket open, its pid, and the number of
                   further descriptors; --json has all
   user            the name of the socket's user
+  remote_name     the name of the remote address, by DNS and /etc/hosts; "-" for names
+                  that do not come within two seconds
   any field of --json, such as tcpi_min_rtt
 --json and --protobuf take fields alone, and processes for the list of them. Their
 default is all. Elsewhere it is protocol, state, rqueue, wqueue, local, remote,
@@ -200,6 +204,13 @@ class SocketsCommand : public Command {
       if (!used.ok()) return Fail(used.message());
     }
     if (csv_) output_ = CsvHeader(parsed_columns_);
+    if (std::any_of(parsed_columns_.begin(), parsed_columns_.end(),
+                    [](const SocketColumn& column) {
+                      return column.name == kRemoteName;
+                    })) {
+      const absl::Status asked = AskForNames(&poll);
+      if (!asked.ok()) return Fail(asked.message());
+    }
     auto next = std::chrono::steady_clock::now();
     for (int i = 0; count_ == 0 || i < count_; i++) {
       const int exit_status = RunOnce(&poll);
@@ -263,6 +274,16 @@ class SocketsCommand : public Command {
   }
 
   bool IsTable() const { return !json_ && !protobuf_ && !csv_; }
+
+  // Rows are made one by one, so the names must be there before.
+  absl::Status AskForNames(SocketPoll* poll) {
+    poll_.names = &names_.emplace();
+    const absl::Status status = poll->Run(poll_, [this](const SocketRow& row) {
+      Cells(parsed_columns_, row, units_);
+    });
+    names_->Wait(kNamesWait);
+    return status;
+  }
 
   std::string Text(const SocketRow& row) const {
     if (IsTable()) {
@@ -359,6 +380,7 @@ class SocketsCommand : public Command {
   int sample_ = 1;
 
   PollOptions poll_;
+  std::optional<ReverseNames> names_;
   const SocketField* sort_field_ = nullptr;
   std::vector<SocketColumn> parsed_columns_;
   std::string output_;

@@ -102,6 +102,15 @@ class SocketsCommandTest(unittest.TestCase):
         }])
         self.assertEqual({row["tcpi_bytes_sent"] for row in rows if row["remote"].startswith("[::]")}, {""})
 
+    def test_a_remote_name_is_that_of_the_resolver(self):
+        columns = "remote_address,remote_port,remote_name"
+        rows = list(csv.DictReader(io.StringIO(run("--csv", "--columns", columns, "--port", str(self.port), "--state", "established")[1].decode())))
+        try:
+            name = socket.getnameinfo(("127.0.0.1", 0), socket.NI_NAMEREQD)[0]
+        except socket.gaierror:
+            name = ""
+        self.assertEqual([(row["remote_address"], row["remote_name"]) for row in rows], 2 * [("127.0.0.1", name)])
+
     def test_a_sample_has_the_same_sockets_each_time(self):
         with contextlib.ExitStack() as stack:
             for i in range(60):
