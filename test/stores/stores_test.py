@@ -61,8 +61,8 @@ for engine in (stores.Duckdb(sys.argv[2]), stores.Clickhouse(sys.argv[2])):
 print(json.dumps(answers))
 """
 
-# A process with a channel that lives, as gRPC has, a socket of UDP, and short connections.
-# Each line on its stdin makes it send on all of them.
+# A process with a channel that lives, as gRPC has, a socket of UDP, and short
+# connections. Each line on its stdin makes it send on all of them.
 CHANNEL = """
 import socket, sys
 server, udp = (%r, %d), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
