@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,8 +23,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
+#include "lib/connections/fields.h"
 #include "lib/connections/format.h"
 #include "lib/connections/poll.h"
 #include "lib/netlink/networks.h"
@@ -178,6 +181,19 @@ bool IsConnection(const DiagSocket& socket) {
   }
 }
 
+// Payload bytes of a socket, as TCP counts them: retransmitted ones included.
+struct SocketBytes {
+  uint64_t sent;
+  uint64_t received;
+};
+
+// 0 if the socket has no such field.
+uint64_t NumberOf(const SocketRow& row, absl::string_view field) {
+  FieldValue value;
+  FindField(field)->read(row, &value);
+  return value.number;
+}
+
 class TopCommand : public Command {
  public:
   std::string Name() const override { return "top"; }
@@ -267,17 +283,48 @@ class TopCommand : public Command {
     if (!columns.ok()) return;
     TopSockets sockets;
     sockets.columns = TextColumns(*columns, /*keep_all=*/false);
+    const auto rates = [](auto* cells) { return cells->begin() + 4; };
+    sockets.columns.insert(rates(&sockets.columns),
+                           {{"SENT/S", TextColumn::kRight, 1, 0, 6},
+                            {"RECV/S", TextColumn::kRight, 1, 0, 6}});
+    const Clock::time_point now = Clock::now();
+    const double seconds =
+        std::chrono::duration<double>(now - sockets_read_).count();
+    std::map<uint64_t, SocketBytes> bytes;  // by cookie
     const uint64_t own = OwnNetwork().inode;
     const absl::Status status =
         sockets_->Run(options, [&](const SocketRow& row) {
           const bool connection = IsConnection(*row.socket);
           sockets.of_service += connection ? 1 : 0;
           if (row.owner->destination != view->destination().destination) return;
-          sockets.rows.push_back(Cells(*columns, row, units_));
+          TopSocket shown;
+          shown.cells = Cells(*columns, row, units_);
+          const SocketBytes now = {NumberOf(row, "tcpi_bytes_sent"),
+                                   NumberOf(row, "tcpi_bytes_received")};
+          const auto before = socket_bytes_.find(row.socket->cookie);
+          double sent = 0, received = 0;
+          if (before != socket_bytes_.end()) {
+            sent =
+                static_cast<double>(now.sent - before->second.sent) / seconds;
+            received =
+                static_cast<double>(now.received - before->second.received) /
+                seconds;
+          }
+          shown.cells.insert(
+              rates(&shown.cells),
+              {ShortBytes(sent, units_), ShortBytes(received, units_)});
+          shown.rate = sent + received;
+          shown.bytes = now.sent + now.received;
+          shown.retransmits = NumberOf(row, "tcpi_total_retrans");
+          shown.rtt_us = NumberOf(row, "tcpi_rtt");
+          bytes[row.socket->cookie] = now;
+          sockets.rows.push_back(std::move(shown));
           if (!connection) return;
           sockets.connections++;
           if (row.network != own) sockets.other_networks++;
         });
+    socket_bytes_ = std::move(bytes);
+    sockets_read_ = now;
     // Without a meter no socket has a service, so none matches the filter.
     const absl::Status& read =
         sockets_->attribution().ok() ? status : sockets_->attribution();
@@ -339,6 +386,9 @@ class TopCommand : public Command {
   SizeUnits units_ = SizeUnits::kBinary;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<SocketPoll> sockets_;
+  // Of the last reading of sockets.
+  std::map<uint64_t, SocketBytes> socket_bytes_;
+  Clock::time_point sockets_read_;
   TopModel model_;
   Clock::time_point last_ = Clock::now();
 };

@@ -237,9 +237,16 @@ TEST_F(TopViewTest, RowsAreChosenScrolledAndOpened) {
   EXPECT_EQ(view_.destination().destination, "destination");
   TopSockets sockets;
   sockets.columns = {{"STATE"}, {"LOCAL"}};
-  sockets.rows = {{"ESTABLISHED", "192.0.2.1:5"}, {"LISTEN", "192.0.2.1:6"}};
+  sockets.rows = {{{"LISTEN", "192.0.2.1:6"}, 0, 90, 0, 0},
+                  {{"ESTABLISHED", "192.0.2.1:5"}, 10, 20, 1, 5}};
   view_.SetSockets(sockets);
   EXPECT_THAT(Screen(), HasSubstr("\n STATE        LOCAL "));
+  EXPECT_THAT(Screen(), HasSubstr(">ESTABLISHED  192.0.2.1:5"));
+  // The order was only in the first line, not in the rows.
+  Type('s');
+  EXPECT_THAT(Screen(), HasSubstr("by total"));
+  EXPECT_THAT(Screen(), HasSubstr(">LISTEN       192.0.2.1:6"));
+  Type('s');
   EXPECT_THAT(Screen(), HasSubstr(">ESTABLISHED  192.0.2.1:5"));
   Press(TopKey::kBack);
   Press(TopKey::kBack);
@@ -253,8 +260,8 @@ TEST_F(TopViewTest, WholeColumnsOfSocketsGoAndAFilterStillFindsTheirText) {
   Press(TopKey::kEnter);
   TopSockets sockets;
   sockets.columns = {{"LOCAL"}, {"TCPI_RTT", TextColumn::kRight, 1}};
-  sockets.rows = {{std::string(20, 'a'), "1.5 ms"},
-                  {std::string(20, 'b'), "2.5 ms"}};
+  sockets.rows = {{{std::string(20, 'a'), "1.5 ms"}},
+                  {{std::string(20, 'b'), "2.5 ms"}}};
   view_.SetSockets(sockets);
   EXPECT_THAT(Screen(30), HasSubstr("TCPI_RTT"));
   EXPECT_THAT(Screen(29), Not(HasSubstr("TCPI")));
@@ -297,7 +304,7 @@ class TopViewSocketsTest : public testing::Test {
     EXPECT_EQ(view_.destination().destination, destination);
     TopSockets sockets;
     sockets.columns = {{"LOCAL"}};
-    sockets.rows.assign(shown, {"192.0.2.1:5"});
+    sockets.rows.assign(shown, {{"192.0.2.1:5"}});
     sockets.connections = shown;
     sockets.other_networks = other_networks;
     sockets.of_service = of_service;

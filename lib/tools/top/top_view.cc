@@ -37,7 +37,8 @@ constexpr const char* kHelp[] = {
     "q           quits",
     "",
     "UPLINK          if the configuration has uplinks: a row for each",
-    "SENT/S, RECV/S  bytes a second on the network, headers included",
+    "SENT/S, RECV/S  bytes a second on the network, headers included; of a",
+    "                socket: TCP's payload",
     "SHARE           part of the traffic of this path in the last interval",
     "RESENT          retransmitted TCP payload, a second",
     "RTT             mean of the round trips measured in the last interval",
@@ -137,15 +138,33 @@ std::vector<TopRow> TopView::Rows(const TopModel& model) const {
   return rows;
 }
 
-std::vector<std::vector<std::string>> TopView::MatchingSockets() const {
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& row : sockets_.rows) {
-    if (std::any_of(row.begin(), row.end(), [this](const std::string& cell) {
-          return absl::StrContains(cell, filter_);
-        })) {
+std::vector<TopSocket> TopView::MatchingSockets() const {
+  std::vector<TopSocket> rows;
+  for (const TopSocket& row : sockets_.rows) {
+    if (std::any_of(row.cells.begin(), row.cells.end(),
+                    [this](const std::string& cell) {
+                      return absl::StrContains(cell, filter_);
+                    })) {
       rows.push_back(row);
     }
   }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [this](const TopSocket& a, const TopSocket& b) {
+                     switch (sort_) {
+                       case TopSort::kRate:
+                         return a.rate > b.rate;
+                       case TopSort::kTotal:
+                         return a.bytes > b.bytes;
+                       case TopSort::kRetransmissions:
+                         return a.retransmits > b.retransmits;
+                       case TopSort::kRtt:
+                         return a.rtt_us > b.rtt_us;
+                       case TopSort::kConnections:
+                       case TopSort::kName:
+                         return a.cells < b.cells;
+                     }
+                     return false;
+                   });
   return rows;
 }
 
@@ -322,6 +341,8 @@ std::vector<std::string> TopView::Summary(const TopModel& model) const {
                                  "namespace that cannot be found or"));
     lines.push_back(
         " entered; netmeter flows prints each connection when it ends)");
+  } else if (sockets_.rows.empty()) {
+    lines.push_back("(short connections: netmeter flows --follow)");
   }
   return lines;
 }
@@ -345,7 +366,7 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
     texts.assign(std::begin(kHelp), std::end(kHelp));
   } else if (level_ == Level::kSockets) {
     TextTable table(sockets_.columns);
-    for (const auto& row : MatchingSockets()) table.Add(row);
+    for (const TopSocket& row : MatchingSockets()) table.Add(row.cells);
     texts = Lines(table.Format(columns));
   } else {
     texts = LinesWithMinute(Rows(model), model.has_uplinks(), columns, utf8_,

@@ -41,10 +41,19 @@ struct ScreenLine {
   bool reverse = false;
 };
 
+// A socket of the open row: a line of the table, and the numbers that order the lines.
+struct TopSocket {
+  std::vector<std::string> cells;
+  double rate = 0;  // payload bytes a second, both directions
+  uint64_t bytes = 0;
+  uint64_t retransmits = 0;
+  uint64_t rtt_us = 0;
+};
+
 // The sockets of the open row.
 struct TopSockets {
   std::vector<TextColumn> columns;
-  std::vector<std::vector<std::string>> rows;
+  std::vector<TopSocket> rows;
   uint64_t connections = 0;     // rows that TopRow::connections also counts
   uint64_t other_networks = 0;  // those in other network namespaces
   uint64_t of_service = 0;  // connections of all destinations of the service
@@ -84,7 +93,8 @@ class TopView {
   void Back();
   size_t Count(const TopModel& model) const;
   std::string Status(double interval) const;
-  std::vector<std::vector<std::string>> MatchingSockets() const;
+  // Filtered and sorted.
+  std::vector<TopSocket> MatchingSockets() const;
   std::vector<std::string> Summary(const TopModel& model) const;
 
   const bool utf8_;
