@@ -437,15 +437,17 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
   if (!first.ok()) return first.status();
   // A history that is younger than its period has only its own time for a forecast.
   const int64_t known = *first > begin + kDay ? *first : begin;
-  if (now - known >= kDay) {
+  // A day, or a quarter of a period of few days.
+  const int64_t enough = std::min(kDay, (end - begin) / 4);
+  if (now - known >= enough) {
     state.forecast =
         state.used + static_cast<int64_t>(static_cast<double>(state.used) *
                                           static_cast<double>(end - now) /
                                           static_cast<double>(now - known));
   } else {
     state.forecast_unknown =
-        absl::StrCat("less than a day of this period is recorded (it comes at ",
-                     FormatTime(known + kDay), ")");
+        absl::StrCat("too little of this period is recorded (it comes at ",
+                     FormatTime(known + enough), ")");
   }
   state.percent = static_cast<int64_t>(
       std::min(1e18, std::floor(100.0 * static_cast<double>(state.used) /

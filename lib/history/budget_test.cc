@@ -195,7 +195,7 @@ TEST_F(BudgetStateTest, IsOfThePeriodAndForecastsItsEnd) {
   EXPECT_EQ(State().used, 30000000);
   EXPECT_EQ(State().forecast, -1);  // too early
   EXPECT_EQ(State().forecast_unknown,
-            "less than a day of this period is recorded (it comes at "
+            "too little of this period is recorded (it comes at "
             "2026-11-16 00:00)");
   EXPECT_THAT(State().crossed, ElementsAre());
   now_ = StartOf(20261115) + 3 * 86400;
@@ -222,6 +222,13 @@ TEST_F(BudgetStateTest, PlansOfDaysFreeHoursAndFactorsAreTheProviders) {
   EXPECT_EQ(State().used, 3500);
   budget_.days = 1;
   EXPECT_EQ(State().used, 2500);
+  // A quota of a day never had a forecast: it was to come after a day of its period.
+  EXPECT_EQ(State().forecast, 10000);  // 6 of 24 hours
+  now_ -= 3600;
+  EXPECT_EQ(State().forecast_unknown,
+            "too little of this period is recorded (it comes at 2026-11-16 "
+            "06:00)");
+  now_ += 3600;
   EXPECT_EQ(State().period.from, 20261116);
   budget_.factor = 1.5;
   EXPECT_EQ(State().used, 3750);

@@ -88,8 +88,8 @@ std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units) {
       ToTerminal(shortfall.uplink), ": its interfaces counted ",
       HumanSignedBytes(shortfall.tx_bytes, units), " less sent and ",
       HumanSignedBytes(shortfall.rx_bytes, units),
-      " less received than these rows: they count GSO packets as one, or a "
-      "queue dropped some");
+      " less received than these rows: they count GSO packets as one, a queue "
+      "dropped some, or, if it is little, packets passed while a record read");
 }
 
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
