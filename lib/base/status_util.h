@@ -9,7 +9,10 @@
 #ifndef NETMETER_LIB_BASE_STATUS_UTIL_H_
 #define NETMETER_LIB_BASE_STATUS_UTIL_H_
 
+#include <utility>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace netmeter {
@@ -37,5 +40,20 @@ constexpr char kNothingWasChanged[] = "nothing was changed";
     absl::Status netmeter_status = (expression);       \
     if (!netmeter_status.ok()) return netmeter_status; \
   } while (false)
+
+// Declares or sets `left` from a StatusOr, or returns its error.
+//
+//   NETMETER_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+#define NETMETER_ASSIGN_OR_RETURN(left, ...) \
+  NETMETER_ASSIGN_AT_LINE(__LINE__, left, (__VA_ARGS__))
+// __LINE__ is replaced by its number before it becomes a part of a name.
+#define NETMETER_ASSIGN_AT_LINE(line, left, expression) \
+  NETMETER_ASSIGN_FROM(line, left, expression)
+#define NETMETER_ASSIGN_FROM(line, left, expression) \
+  auto netmeter_result_##line = expression;          \
+  if (!netmeter_result_##line.ok()) {                \
+    return netmeter_result_##line.status();          \
+  }                                                  \
+  left = *std::move(netmeter_result_##line)
 
 #endif  // NETMETER_LIB_BASE_STATUS_UTIL_H_

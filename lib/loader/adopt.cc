@@ -63,10 +63,8 @@ class Owners {
   absl::StatusOr<bool> Find(const OpenSocket& socket, nm_owner* owner) {
     if (socket.tgid != of_process_.tgid) {
       of_process_ = nm_owner();
-      const absl::StatusOr<bool> known = FindProcess(socket.tgid);
-      if (!known.ok()) return known;
+      NETMETER_ASSIGN_OR_RETURN(known_, FindProcess(socket.tgid));
       of_process_.tgid = socket.tgid;
-      known_ = *known;
     }
     *owner = of_process_;
     // Connections of a listener are new sockets. Only the listener itself is
@@ -91,9 +89,7 @@ class Owners {
           absl::StrCat("read who process ", tgid, " is"));
     }
     of_process_.user = nm_user_of_uid(ids->uid);
-    const absl::StatusOr<uint32_t> found = IdOf(process);
-    if (!found.ok()) return found.status();
-    const uint32_t id = *found;
+    NETMETER_ASSIGN_OR_RETURN(const uint32_t id, IdOf(process));
     nm_attribution& attribution = of_process_.attribution;
     attribution.service = static_cast<uint16_t>(id);
     attribution.kind = process.kind;
@@ -225,9 +221,8 @@ LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
   ForEachOpenSocket(PathInHierarchy(cgroup), [&](const OpenSocket& socket) {
     Try(&left_out, [&]() -> absl::Status {
       nm_owner owner;
-      const absl::StatusOr<bool> known = find.Find(socket, &owner);
-      if (!known.ok()) return known.status();
-      if (!*known) return absl::OkStatus();
+      NETMETER_ASSIGN_OR_RETURN(const bool known, find.Find(socket, &owner));
+      if (!known) return absl::OkStatus();
       const int fd = socket.fd.get();
       owner.network = NetworkOfSocket(fd);
       const int error = bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST);

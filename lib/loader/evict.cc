@@ -40,7 +40,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// This many slots or names change hands in one call. Readers have their turn after it.
+// So many slots or names change hands at once; then readers have their turn.
 constexpr size_t kAtOnce = 128;
 static_assert(kAtOnce <= NM_MOST_IDLE, "they fit into a packet");
 constexpr std::chrono::milliseconds kTurnOfReaders(1);
@@ -74,8 +74,8 @@ struct IdleName {
 // What sockets hold: NM_MARK_* by slot or id.
 using Marks = std::vector<uint32_t>;
 
-// Calls body(key, value) for each element. The kernel copies bucket by bucket, so an
-// element that stays in the map is seen, even if others come and go.
+// Calls body(key, value) for each element. Bucket by bucket: what stays in the
+// map throughout is seen, whatever comes and goes beside it.
 template <typename Key, typename Value, typename Body>
 absl::Status ReadAll(int fd, size_t value_size, const char* what, Body body) {
   std::vector<Key> keys(kBatch);
@@ -106,7 +106,7 @@ class Sweep {
         std::shared_ptr<const SharedMaps> maps)
       : pins_(pins), options_(options), maps_(std::move(maps)) {}
   ~Sweep() {
-    // A program that looks up a key from here on does not find a deleted one.
+    // Every key that was deleted is gone for whoever looks from here on.
     if (object_ != nullptr) Say(false).IgnoreError();
     if (uses_ != nullptr) munmap(uses_, uses_bytes_);
   }
@@ -172,7 +172,7 @@ uint64_t Sweep::TotalOf(uint32_t slot, bool with_tcp) const {
       total += __atomic_load_n(Cell(slot, i) + word, __ATOMIC_RELAXED);
     }
   }
-  // The map is never null: SharedMaps::Open() fails without it.
+  // Without a table of sockets, connections are not counted, and there is no map.
   if (!with_tcp || view().tcp == nullptr) return total;
   const auto* const tcp = reinterpret_cast<const nm_u64*>(&TcpAt(view(), slot));
   for (size_t word = 1; word < sizeof(nm_tcp) / sizeof(*tcp); word++) {
@@ -209,18 +209,16 @@ absl::Status Sweep::OpenObject() {
   options.sizes.max_sockets = info.max_sockets;
   options.sizes.first_series = info.first_series;
   options.sizes.first_names = info.first_names;
-  absl::StatusOr<std::unique_ptr<MeterObject>> object =
-      MeterObject::Open(options);
-  if (!object.ok()) return object.status();
-  NETMETER_RETURN_IF_ERROR(ReuseMaps(pins_, info, object->get()));
-  NETMETER_RETURN_IF_ERROR((*object)->Load());
-  object_ = std::move(*object);
+  NETMETER_ASSIGN_OR_RETURN(auto object, MeterObject::Open(options));
+  NETMETER_RETURN_IF_ERROR(ReuseMaps(pins_, info, object.get()));
+  NETMETER_RETURN_IF_ERROR(object->Load());
+  object_ = std::move(object);
   Trace("loaded nm_command and nm_scan");
   return absl::OkStatus();
 }
 
-// Makes the map if there is none, or if its size is that of before a growth. Then all
-// series count as just used.
+// A map that is not there, or is of other sizes, as before a growth, is made: then
+// all series have been used just now.
 absl::Status Sweep::OpenUses() {
   const uint32_t entries = view().max_series;
   uses_bytes_ = sizeof(LastUse) * entries;
@@ -271,8 +269,7 @@ absl::Status Sweep::ReadProcesses() {
       });
 }
 
-// The socket table is read first, because state moves from there to the owner, and never
-// back.
+// The table comes first: what leaves it goes to the owner, and not back.
 absl::StatusOr<Marks> Sweep::Held() const {
   Marks held;
   const int table = object_->MapFd("sockets");
@@ -289,22 +286,18 @@ absl::StatusOr<Marks> Sweep::Held() const {
         const uint32_t slot = NM_WORD_SLOT(entry.word);
         if (slot < slots.size()) slots[slot] = true;
       })));
-  absl::StatusOr<Marks> scanned = object_->ScanSockets();
-  if (!scanned.ok()) return scanned.status();
+  NETMETER_ASSIGN_OR_RETURN(Marks scanned, object_->ScanSockets());
   for (size_t i = 0; i < slots.size(); i++) {
-    if (slots[i]) (*scanned)[i] |= NM_MARK_SLOT;
+    if (slots[i]) scanned[i] |= NM_MARK_SLOT;
   }
   return scanned;
 }
 
-// A listener may close after the first look. The second look sees the sockets that it
-// has handed on.
+// A listener may close after the first look; what it hands on is there then.
 absl::StatusOr<Marks> Sweep::HeldInTwoLooks() const {
-  absl::StatusOr<Marks> held = Held();
-  if (!held.ok()) return held;
-  const absl::StatusOr<Marks> again = Held();
-  if (!again.ok()) return again;
-  for (size_t i = 0; i < held->size(); i++) (*held)[i] |= (*again)[i];
+  NETMETER_ASSIGN_OR_RETURN(Marks held, Held());
+  NETMETER_ASSIGN_OR_RETURN(const Marks again, Held());
+  for (size_t i = 0; i < held.size(); i++) held[i] |= again[i];
   return held;
 }
 
@@ -318,13 +311,12 @@ bool Sweep::IsNeeded(const nm_cell& head, uint32_t slot,
 }
 
 absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
-  const absl::StatusOr<Marks> held = Held();
-  if (!held.ok()) return held.status();
+  NETMETER_ASSIGN_OR_RETURN(const Marks held, Held());
   const uint64_t now = ClockNs(CLOCK_BOOTTIME);
   std::vector<IdleSlot> idle;
   for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
     const nm_cell head = HeadOf(slot);
-    // A free slot, an evicted series, or `unattributed` of an uplink.
+    // Nobody's, evicted already, or `unattributed` of an uplink.
     if (head.service <= NM_NAME_UNATTRIBUTED) continue;
     IdleSlot found;
     found.slot = slot;
@@ -342,8 +334,8 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
     }
     const uint64_t idle_ns = now - uses_[slot].since_ns;
     if (idle_ns / 1000000000 < options_.idle_seconds) continue;
-    if (IsNeeded(head, slot, *held)) continue;
-    // The amounts of a pending series settle when its connections end. Then they are 0.
+    if (IsNeeded(head, slot, held)) continue;
+    // What is pending settles when its connection ends: it is 0 then.
     if (head.kind == NM_KIND_PENDING && TotalOf(slot, false) != 0) continue;
     found.key.service = head.service;
     found.key.destination = head.destination;
@@ -378,15 +370,14 @@ absl::Status Sweep::UnlinkSlots(std::vector<IdleSlot>* slots) const {
   return absl::OkStatus();
 }
 
-// Gives used slots their keys back. Returns the others, which only their cells know now.
+// What is left is nowhere but in its cells.
 absl::StatusOr<std::vector<IdleSlot>> Sweep::KeepWhatIsUsed(
     const std::vector<IdleSlot>& slots) const {
-  const absl::StatusOr<Marks> held = HeldInTwoLooks();
-  if (!held.ok()) return held.status();
+  NETMETER_ASSIGN_OR_RETURN(const Marks held, HeldInTwoLooks());
   const int series = object_->MapFd("series");
   std::vector<IdleSlot> rest;
   for (const IdleSlot& one : slots) {
-    if (!IsNeeded(HeadOf(one.slot), one.slot, *held) &&
+    if (!IsNeeded(HeadOf(one.slot), one.slot, held) &&
         TotalOf(one.slot, true) == one.total) {
       rest.push_back(one);
     } else if (one.linked) {
@@ -426,11 +417,10 @@ absl::StatusOr<std::vector<bool>> Sweep::NamesInUse(const Marks& held) const {
         use(key.service);
         use(key.destination);
       })));
-  absl::StatusOr<UniqueFd> rules = pins_.Open("rules");
-  if (!rules.ok()) return rules.status();
+  NETMETER_ASSIGN_OR_RETURN(const UniqueFd rules, pins_.Open("rules"));
   for (uint32_t i = 0; i < NM_MAX_RULES; i++) {
     nm_rule rule = {};
-    if (bpf_map_lookup_elem(rules->get(), &i, &rule) == 0) {
+    if (bpf_map_lookup_elem(rules.get(), &i, &rule) == 0) {
       use(rule.destination);
     }
   }
@@ -438,13 +428,11 @@ absl::StatusOr<std::vector<bool>> Sweep::NamesInUse(const Marks& held) const {
 }
 
 absl::StatusOr<std::vector<IdleName>> Sweep::FindUnusedNames() const {
-  const absl::StatusOr<Marks> held = Held();
-  if (!held.ok()) return held.status();
-  const absl::StatusOr<std::vector<bool>> used = NamesInUse(*held);
-  if (!used.ok()) return used.status();
+  NETMETER_ASSIGN_OR_RETURN(const Marks held, Held());
+  NETMETER_ASSIGN_OR_RETURN(const std::vector<bool> used, NamesInUse(held));
   std::vector<IdleName> names;
   for (uint32_t id = NM_NAME_FIRST; id < view().max_names; id++) {
-    if ((*used)[id] || NameAt(view(), id).length == 0) continue;
+    if (used[id] || NameAt(view(), id).length == 0) continue;
     IdleName name;
     name.id = id;
     name.key = KeyOfName(id);
@@ -472,24 +460,22 @@ absl::Status Sweep::UnlinkNames(std::vector<IdleName>* names) const {
 
 absl::StatusOr<std::vector<IdleName>> Sweep::KeepNamesInUse(
     const std::vector<IdleName>& names) const {
-  const absl::StatusOr<Marks> held = HeldInTwoLooks();
-  if (!held.ok()) return held.status();
-  // A program may still run for a socket that is closed by now, and make a series of that
-  // name.
+  NETMETER_ASSIGN_OR_RETURN(const Marks held, HeldInTwoLooks());
+  // A program that runs for a socket which is closed by now may be about to make
+  // a series of that name.
   WaitForRunningPrograms();
-  const absl::StatusOr<std::vector<bool>> used = NamesInUse(*held);
-  if (!used.ok()) return used.status();
+  NETMETER_ASSIGN_OR_RETURN(const std::vector<bool> used, NamesInUse(held));
   const int name_ids = object_->MapFd("name_ids");
   std::vector<IdleName> rest;
   for (const IdleName& name : names) {
     uint32_t id = 0;
-    // A name without a key at the first look was just being made by a program, or is left
-    // from a call that was killed.
+    // One without a key was a program's that had not come so far, or is what a
+    // call that was killed has left.
     const bool has_key =
         bpf_map_lookup_elem(name_ids, &name.key, &id) == 0 && id == name.id;
     const nm_name_key key = KeyOfName(name.id);
     const bool same = memcmp(&key, &name.key, sizeof(key)) == 0;
-    if (!(*used)[name.id] && !has_key && same) {
+    if (!used[name.id] && !has_key && same) {
       rest.push_back(name);
     } else if (name.linked) {
       bpf_map_update_elem(name_ids, &name.key, &name.id, BPF_NOEXIST);
@@ -500,8 +486,8 @@ absl::StatusOr<std::vector<IdleName>> Sweep::KeepNamesInUse(
   return rest;
 }
 
-// Lowers each service's number of wire names, which is bounded, by those that were
-// evicted. A name that the service adds at this moment may be missing in it.
+// How many names on the wire a service may add is bounded: those that are evicted
+// count no more. One that it adds at this moment may not count either.
 absl::Status Sweep::CountWireNames() const {
   std::vector<std::set<uint32_t>> names(view().max_names);
   for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
@@ -531,10 +517,11 @@ absl::StatusOr<uint32_t> Sweep::TakeBack(
   for (size_t first = 0; first < idle.size(); first += kAtOnce) {
     const size_t count = std::min(kAtOnce, idle.size() - first);
     if (first != 0) std::this_thread::sleep_for(kTurnOfReaders);
-    absl::StatusOr<uint32_t> done =
-        object_->RunCommand(code, &idle[first], count * sizeof(nm_idle),
-                            static_cast<uint32_t>(count));
-    if (!done.ok()) return done.status();
+    NETMETER_RETURN_IF_ERROR(object_
+                                 ->RunCommand(code, &idle[first],
+                                              count * sizeof(nm_idle),
+                                              static_cast<uint32_t>(count))
+                                 .status());
     Trace("took back ", first + count, " of ", idle.size(), " ", what);
   }
   return static_cast<uint32_t>(idle.size());
@@ -548,38 +535,32 @@ absl::Status Sweep::Run(EvictResult* result) {
   Trace("sweeps");
   WaitForRunningPrograms();
 
-  absl::StatusOr<std::vector<IdleSlot>> slots = FindIdleSlots();
-  if (!slots.ok()) return slots.status();
+  NETMETER_ASSIGN_OR_RETURN(std::vector<IdleSlot> slots, FindIdleSlots());
   std::vector<nm_idle> idle;
-  if (!slots->empty()) {
-    NETMETER_RETURN_IF_ERROR(UnlinkSlots(&*slots));
-    slots = KeepWhatIsUsed(*slots);
-    if (!slots.ok()) return slots.status();
-    for (const IdleSlot& one : *slots) {
+  if (!slots.empty()) {
+    NETMETER_RETURN_IF_ERROR(UnlinkSlots(&slots));
+    NETMETER_ASSIGN_OR_RETURN(slots, KeepWhatIsUsed(slots));
+    for (const IdleSlot& one : slots) {
       idle.push_back({static_cast<nm_u16>(one.slot), one.value.user});
     }
   }
-  absl::StatusOr<uint32_t> done = TakeBack(NM_COMMAND_FOLD, "series", idle);
-  if (!done.ok()) return done.status();
-  result->series = *done;
+  NETMETER_ASSIGN_OR_RETURN(result->series,
+                            TakeBack(NM_COMMAND_FOLD, "series", idle));
   // The next series of a slot may have the same head and total: it is new.
   for (const nm_idle& one : idle) uses_[one.id] = LastUse();
 
   NETMETER_RETURN_IF_ERROR(ReadProcesses());
-  absl::StatusOr<std::vector<IdleName>> names = FindUnusedNames();
-  if (!names.ok()) return names.status();
+  NETMETER_ASSIGN_OR_RETURN(std::vector<IdleName> names, FindUnusedNames());
   idle.clear();
-  if (!names->empty()) {
-    NETMETER_RETURN_IF_ERROR(UnlinkNames(&*names));
-    names = KeepNamesInUse(*names);
-    if (!names.ok()) return names.status();
-    for (const IdleName& name : *names) {
+  if (!names.empty()) {
+    NETMETER_RETURN_IF_ERROR(UnlinkNames(&names));
+    NETMETER_ASSIGN_OR_RETURN(names, KeepNamesInUse(names));
+    for (const IdleName& name : names) {
       idle.push_back({static_cast<nm_u16>(name.id), 0});
     }
   }
-  done = TakeBack(NM_COMMAND_FORGET, "names", idle);
-  if (!done.ok()) return done.status();
-  result->names = *done;
+  NETMETER_ASSIGN_OR_RETURN(result->names,
+                            TakeBack(NM_COMMAND_FORGET, "names", idle));
   return CountWireNames();
 }
 
@@ -614,9 +595,7 @@ absl::StatusOr<EvictResult> Evict(const EvictOptions& options) {
   const std::string& pin_dir = options.pin_dir;
   const PinDir pins(pin_dir);
   CaptureLibbpfMessages();
-  const absl::StatusOr<std::unique_ptr<LockedDirectory>> directory =
-      LockedDirectory::Lock(pin_dir);
-  if (!directory.ok()) return directory.status();
+  NETMETER_ASSIGN_OR_RETURN(const auto lock, LockedDirectory::Lock(pin_dir));
   absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
       SharedMaps::Open(pin_dir);
   // Pins were removed. What an unload leaves, killed or not, is no meter: no failure.
@@ -656,8 +635,8 @@ absl::StatusOr<EvictResult> Evict(const EvictOptions& options) {
 
 namespace {
 
-// As the timer in docs/operations.md: the other half of the table fills slowly, and a
-// host with room in its tables seldom evicts.
+// As the timer in docs/operations.md: soon enough for what is left to fill up
+// slowly, and seldom on a host that has room.
 constexpr uint32_t kFullPercentAtLoad = 50;
 
 }  // namespace

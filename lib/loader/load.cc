@@ -250,9 +250,8 @@ absl::Status DecideAccess(const Config& config, Plan* plan) {
   plan->readers = *group;
   // The pins get the group anyway: another kernel may be booted tomorrow, and
   // netmeter-fds takes its group from the pins.
-  const absl::StatusOr<bool> direct = UsersMayOpenPins();
-  if (!direct.ok()) return direct.status();
-  if (!*direct) {
+  NETMETER_ASSIGN_OR_RETURN(const bool direct, UsersMayOpenPins());
+  if (!direct) {
     plan->features.Remark(NM_FEATURE_GROUP_ACCESS,
                           "this kernel refuses bpf(2) to users: they read "
                           "through netmeter-fds");
@@ -264,21 +263,17 @@ absl::Status DecideAccess(const Config& config, Plan* plan) {
 absl::Status LookAtHost(Plan* plan) {
   const Config& config = plan->config;
   NETMETER_RETURN_IF_ERROR(DecideAccess(config, plan));
-  absl::StatusOr<std::string> types = FindKernelTypes(config.btf);
-  if (!types.ok()) return types.status();
-  plan->types_file = *std::move(types);
-  absl::StatusOr<Registrants> registrants = FindRegistrants(config.register_by);
-  if (!registrants.ok()) return registrants.status();
-  plan->registrants = *std::move(registrants);
+  NETMETER_ASSIGN_OR_RETURN(plan->types_file, FindKernelTypes(config.btf));
+  NETMETER_ASSIGN_OR_RETURN(plan->registrants,
+                            FindRegistrants(config.register_by));
   return absl::OkStatus();
 }
 
 // An id of all that decides what a load of the same programs makes: the configuration and
 // its effects on this host. If the ids are equal, the load would change nothing.
 absl::Status DecideConfigId(Plan* plan) {
-  const absl::StatusOr<std::string> uplinks =
-      PlaceOfUplinks(plan->config.uplinks);
-  if (!uplinks.ok()) return uplinks.status();
+  NETMETER_ASSIGN_OR_RETURN(const std::string uplinks,
+                            PlaceOfUplinks(plan->config.uplinks));
   Config settings = plan->config;
   settings.sources.clear();
   plan->config_id = HashOf(absl::StrCat(
@@ -287,7 +282,7 @@ absl::Status DecideConfigId(Plan* plan) {
       // Several mounts may name one cgroup, and the mount in the path may go away.
       plan->cgroup.id, "|", plan->cgroup.path, "|",
       // When the kernel shows its own types later, a load can turn on more features.
-      !plan->types_file.empty(), "|", TextOf(plan->registrants), "|", *uplinks,
+      !plan->types_file.empty(), "|", TextOf(plan->registrants), "|", uplinks,
       "|", ForwardingBuildId()));
   return absl::OkStatus();
 }
@@ -297,9 +292,7 @@ absl::Status MakePlan(const LockedDirectory& directory,
                       const ConfigChange& change, bool replaces, Plan* plan) {
   const PinDir& pins = directory.pins();
   NETMETER_RETURN_IF_ERROR(CheckPinDirectory(pins.path()).status());
-  absl::StatusOr<LoadedMeter> meter = FindMeter(pins, plan->restart);
-  if (!meter.ok()) return meter.status();
-  plan->meter = *std::move(meter);
+  NETMETER_ASSIGN_OR_RETURN(plan->meter, FindMeter(pins, plan->restart));
   NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
   NETMETER_RETURN_IF_ERROR(FindCgroup(directory.state(), plan));
   if (plan->meter.found) {
@@ -336,17 +329,15 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
   options.types_file = plan.types_file;
   options.tracing = tracing;
   options.registrants = static_cast<uint32_t>(plan.registrants.size());
-  absl::StatusOr<std::unique_ptr<MeterObject>> object =
-      MeterObject::Open(options);
-  if (!object.ok()) return object.status();
+  NETMETER_ASSIGN_OR_RETURN(auto object, MeterObject::Open(options));
   Trace("opened the BPF object", tracing ? "" : ", without tracing programs");
   if (plan.meter.found) {
-    NETMETER_RETURN_IF_ERROR(ReuseMaps(pins, plan.meter.info, object->get()));
+    NETMETER_RETURN_IF_ERROR(ReuseMaps(pins, plan.meter.info, object.get()));
   }
-  NETMETER_RETURN_IF_ERROR((*object)->Load());
+  NETMETER_RETURN_IF_ERROR(object->Load());
   // libbpf creates objects without names after one attempt with a name has failed, for
   // any reason. Later loads would not recognize these objects as ours.
-  if (IdentifyObject((*object)->MapFd("info")).name != ObjectNameOf("info")) {
+  if (IdentifyObject(object->MapFd("info")).name != ObjectNameOf("info")) {
     return absl::UnavailableError(
         "the kernel would not name a BPF object: run it again");
   }
@@ -442,10 +433,8 @@ absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
   prepared->forwarding.reset();
   prepared->links.reset();
   prepared->uplinks = UplinkMaps();
-  absl::StatusOr<std::unique_ptr<MeterObject>> object =
-      LoadObjectWith(*plan, pins, tracing);
-  if (!object.ok()) return object.status();
-  prepared->object = *std::move(object);
+  NETMETER_ASSIGN_OR_RETURN(prepared->object,
+                            LoadObjectWith(*plan, pins, tracing));
   TurnOffWhatItLacks(*prepared->object, &plan->features);
   // The kernel has accepted the new programs, so the leftover pins can go.
   if (!plan->meter.leftover.empty()) {

@@ -58,9 +58,8 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int how,
     if (!fd.ok() && errno == ENOENT && how == LOCK_SH) return fd;
     if (!fd.ok()) return CannotOpen(file);
     if (flock(fd.get(), how | LOCK_NB) == 0) {
-      const absl::StatusOr<bool> found = IsTheFile(fd, file);
-      if (!found.ok()) return found.status();
-      if (*found) return fd;
+      NETMETER_ASSIGN_OR_RETURN(const bool found, IsTheFile(fd, file));
+      if (found) return fd;
       continue;
     }
     if (errno != EWOULDBLOCK && errno != EINTR) {

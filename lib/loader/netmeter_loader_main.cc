@@ -193,14 +193,12 @@ absl::Status CheckOnHost(const Config& config) {
 absl::StatusOr<FileConfig> ReadConfig(const std::string& path) {
   FileConfig all;
   if (path.empty()) return all;
-  const absl::StatusOr<std::string> text = ReadConfigFile(path);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<Config> read =
-      ParseConfig(*text, path, all.config, CheckOnHost);
-  if (!read.ok()) return read.status();
+  NETMETER_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+  NETMETER_ASSIGN_OR_RETURN(Config read,
+                            ParseConfig(text, path, all.config, CheckOnHost));
   const std::string source =
-      SourceOfKeys(CanonicalPath(path), all.config, *read);
-  all.config = *std::move(read);
+      SourceOfKeys(CanonicalPath(path), all.config, read);
+  all.config = std::move(read);
   if (!source.empty()) all.config.sources.push_back(source);
   all.file = path;
   return all;

@@ -460,9 +460,8 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   config.uplinks = !keys.uplinks.empty();
   config.reads_devices = !confidential;
   if (keys.uplinks.empty()) return absl::OkStatus();
-  absl::StatusOr<uint32_t> network = OwnNetwork(/*by_inode=*/!confidential);
-  if (!network.ok()) return network.status();
-  config.network = *network;
+  NETMETER_ASSIGN_OR_RETURN(config.network,
+                            OwnNetwork(/*by_inode=*/!confidential));
   return absl::OkStatus();
 }
 
@@ -649,9 +648,8 @@ absl::Status MeterObject::PushFreeIds() const {
   const nm_config& config = skeleton_->rodata->nm_config;
   for (const nm_free& range :
        {nm_free{0, config.max_series}, nm_free{1, config.max_names}}) {
-    absl::StatusOr<uint32_t> done =
-        RunCommand(NM_COMMAND_FREE, &range, sizeof(range), range.end);
-    if (!done.ok()) return done.status();
+    NETMETER_RETURN_IF_ERROR(
+        RunCommand(NM_COMMAND_FREE, &range, sizeof(range), range.end).status());
   }
   nm_stats stats = {};
   const uint32_t zero = 0;

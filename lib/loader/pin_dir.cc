@@ -116,11 +116,10 @@ absl::Status PinDir::Remove(absl::string_view pin) const {
 }
 
 absl::StatusOr<std::vector<std::string>> PinDir::Find() const {
-  absl::StatusOr<std::vector<std::string>> names = ListDirectory(path_);
-  if (!names.ok()) return names.status();
+  NETMETER_ASSIGN_OR_RETURN(const auto names, ListDirectory(path_));
   const std::vector<std::string> known = EveryPin();
   std::vector<std::string> found;
-  for (const std::string& pin : *names) {
+  for (const std::string& pin : names) {
     const UniqueFd fd(bpf_obj_get(PathOf(pin).c_str()));
     if (std::find(known.begin(), known.end(), pin) != known.end() ||
         IdentifyObject(fd.get()).name ==
@@ -180,24 +179,23 @@ absl::Status ReadInfo(const PinDir& pins, LoadedMeter* meter) {
 }  // namespace
 
 absl::StatusOr<LoadedMeter> FindMeter(const PinDir& pins, bool restart) {
-  absl::StatusOr<std::vector<std::string>> ours = pins.Find();
-  if (!ours.ok()) return ours.status();
+  NETMETER_ASSIGN_OR_RETURN(auto ours, pins.Find());
   LoadedMeter meter;
   if (!restart) NETMETER_RETURN_IF_ERROR(ReadInfo(pins, &meter));
-  if (!meter.found) meter.leftover = *std::move(ours);
+  if (!meter.found) meter.leftover = std::move(ours);
   return meter;
 }
 
 absl::StatusOr<std::unique_ptr<LockedDirectory>> LockedDirectory::Lock(
     const std::string& pin_dir) {
-  absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, LOCK_EX, kLockTime);
-  if (!lock.ok()) return lock.status();
-  absl::StatusOr<LoaderState> state = ReadState(lock->get(), LockFile(pin_dir));
-  if (!state.ok()) return state.status();
+  NETMETER_ASSIGN_OR_RETURN(UniqueFd lock,
+                            LockDirectory(pin_dir, LOCK_EX, kLockTime));
+  NETMETER_ASSIGN_OR_RETURN(LoaderState state,
+                            ReadState(lock.get(), LockFile(pin_dir)));
   // Not make_unique: the constructor is private.
   std::unique_ptr<LockedDirectory> self(new LockedDirectory(pin_dir));
-  self->lock_ = std::move(*lock);
-  self->state_ = *std::move(state);
+  self->lock_ = std::move(lock);
+  self->state_ = std::move(state);
   Trace("locked ", LockFile(pin_dir));
   return self;
 }

@@ -277,27 +277,24 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
 }
 
 absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir) {
-  absl::StatusOr<MeterStatus> status = GetStatus(pin_dir);
-  if (!status.ok()) return status.status();
-  if (status->state == MeterState::kNotLoaded) {
+  NETMETER_ASSIGN_OR_RETURN(MeterStatus status, GetStatus(pin_dir));
+  if (status.state == MeterState::kNotLoaded) {
     return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
   }
   const std::string file = LockFile(pin_dir);
-  const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
-  if (!state.ok()) return state.status();
-  if (state->config.empty()) {
+  NETMETER_ASSIGN_OR_RETURN(const LoaderState state, PeekState(pin_dir));
+  if (state.config.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the loaded configuration is unknown (", file,
         " does not have it): give --config FILE, or --defaults, to ",
         LoaderCommand("load", pin_dir)));
   }
-  absl::StatusOr<Config> config = ParseConfig(state->config, file, Config());
-  if (!config.ok()) return config.status();
-  config->sources = SourcesOf(state->config);
-  config->pin_dir = pin_dir;
-  config->cgroup =
-      status->has_info ? TextOf(status->info.cgroup) : state->cgroup;
-  return ConfigAsYaml(*config, Keys::kAll);
+  NETMETER_ASSIGN_OR_RETURN(Config config,
+                            ParseConfig(state.config, file, Config()));
+  config.sources = SourcesOf(state.config);
+  config.pin_dir = pin_dir;
+  config.cgroup = status.has_info ? TextOf(status.info.cgroup) : state.cgroup;
+  return ConfigAsYaml(config, Keys::kAll);
 }
 
 namespace {

@@ -94,12 +94,11 @@ bool IsOwnMount(const std::string& path) {
 
 absl::StatusOr<bool> CheckPinDirectory(const std::string& path) {
   // Listed first, because another loader may mount meanwhile.
-  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(path);
-  if (!names.ok()) return names.status();
+  NETMETER_ASSIGN_OR_RETURN(const auto names, ListDirectory(path));
   if (IsOwnMount(path)) return true;
-  if (names->empty()) return false;
+  if (names.empty()) return false;
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " has no meter, but foreign files (", names->front(),
+      absl::StrCat(path, " has no meter, but foreign files (", names.front(),
                    "): choose another --pin-dir"));
 }
 

@@ -46,9 +46,8 @@ absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
                        MeterObject* object) {
   for (const MapPin& map : MapPins()) {
     if (!map.kept) continue;
-    absl::StatusOr<UniqueFd> fd = pins.Open(map.pin);
-    if (!fd.ok()) return fd.status();
-    NETMETER_RETURN_IF_ERROR(object->Reuse(map.pin, fd->get(), pins.path()));
+    NETMETER_ASSIGN_OR_RETURN(const UniqueFd fd, pins.Open(map.pin));
+    NETMETER_RETURN_IF_ERROR(object->Reuse(map.pin, fd.get(), pins.path()));
   }
   for (const ExtentPin& map : ExtentPins()) {
     if (object->map(map.pin) == nullptr) continue;
@@ -95,9 +94,9 @@ absl::Status FillRules(const Config& config, const Registrants& registrants,
   }
   uint32_t index = 0;
   for (const DestinationRule& rule : config.destinations) {
-    absl::StatusOr<uint32_t> id = object.NameId(NM_KIND_DESTINATION, rule.name);
-    if (!id.ok()) return id.status();
-    const nm_rule value = RuleEntry(rule, *id);
+    NETMETER_ASSIGN_OR_RETURN(const uint32_t id,
+                              object.NameId(NM_KIND_DESTINATION, rule.name));
+    const nm_rule value = RuleEntry(rule, id);
     NETMETER_RETURN_IF_ERROR(Fill(object, "rules", &index, &value));
     index++;
   }

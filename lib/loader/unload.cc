@@ -74,12 +74,10 @@ absl::Status RemovePins(const PinDir& pins,
 absl::Status RemoveMeter(const LockedDirectory& directory, bool* removed,
                          std::string* note) {
   const PinDir& pins = directory.pins();
-  const absl::StatusOr<bool> mounted = CheckPinDirectory(pins.path());
-  if (!mounted.ok()) return mounted.status();
-  if (*mounted) {
-    const absl::StatusOr<std::vector<std::string>> found = pins.Find();
-    if (!found.ok()) return found.status();
-    NETMETER_RETURN_IF_ERROR(RemovePins(pins, *found, removed));
+  NETMETER_ASSIGN_OR_RETURN(const bool mounted, CheckPinDirectory(pins.path()));
+  if (mounted) {
+    NETMETER_ASSIGN_OR_RETURN(const auto found, pins.Find());
+    NETMETER_RETURN_IF_ERROR(RemovePins(pins, found, removed));
   }
   const absl::Status removed_all =
       RemovePinDirectory(pins.path(), !directory.state().config.empty());
@@ -102,13 +100,12 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   }
   NETMETER_RETURN_IF_ERROR(Retry(CheckHost));
   CaptureLibbpfMessages();
-  const absl::StatusOr<std::unique_ptr<LockedDirectory>> directory =
-      LockedDirectory::Lock(pin_dir);
-  if (!directory.ok()) return directory.status();
+  NETMETER_ASSIGN_OR_RETURN(const auto directory,
+                            LockedDirectory::Lock(pin_dir));
   const absl::Status status =
-      Retry([&] { return RemoveMeter(**directory, was_loaded, note); });
+      Retry([&] { return RemoveMeter(*directory, was_loaded, note); });
   // The lock file stays as long as it holds state of a meter.
-  if (status.ok() && note->empty()) (*directory)->ForgetState();
+  if (status.ok() && note->empty()) directory->ForgetState();
   if (status.ok() || !*was_loaded) return status;
   return WithState(status, absl::StrCat("a part of the meter is left (run: ",
                                         LoaderCommand("unload", pin_dir), ")"));

@@ -49,10 +49,8 @@ absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
   UplinkIds ids;
   std::copy(std::begin(existing.uplinks), std::end(existing.uplinks),
             ids.begin());
-  absl::StatusOr<Numbers> known =
-      KnownNumbers(existing, object->MapFd("names"));
-  if (!known.ok()) return known.status();
-  *numbers = *std::move(known);
+  NETMETER_ASSIGN_OR_RETURN(*numbers,
+                            KnownNumbers(existing, object->MapFd("names")));
   for (const auto& uplink : uplinks) {
     if (numbers->count(uplink.first) != 0) continue;
     const auto free = std::find(ids.begin(), ids.end(), NM_NAME_EMPTY);
@@ -62,9 +60,9 @@ absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
           " others have counted since the meter was loaded (",
           RestartCommand(pin_dir), ")"));
     }
-    absl::StatusOr<uint32_t> id = object->NameId(NM_KIND_UPLINK, uplink.first);
-    if (!id.ok()) return id.status();
-    *free = static_cast<uint16_t>(*id);
+    NETMETER_ASSIGN_OR_RETURN(const uint32_t id,
+                              object->NameId(NM_KIND_UPLINK, uplink.first));
+    *free = static_cast<uint16_t>(id);
     (*numbers)[uplink.first] = static_cast<uint32_t>(free - ids.begin()) + 1;
   }
   (*numbers)[kOtherUplink] = NM_UPLINK_OTHER;
@@ -194,10 +192,9 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
 absl::Status EnterNetwork(const PinDir& pins,
                           const std::vector<InterfaceEntry>& entries, int fd,
                           bool* other) {
-  absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
-  if (!own.ok()) return own.status();
+  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetwork(/*by_inode=*/true));
   const InterfaceEntry* const known = FindNetwork(entries);
-  *other = known != nullptr && known->second.base.tx_bytes != *own;
+  *other = known != nullptr && known->second.base.tx_bytes != own;
   if (*other) return absl::OkStatus();
   // Forwarded packets are counted from now on, but interfaces were known before.
   const bool late =
@@ -207,7 +204,7 @@ absl::Status EnterNetwork(const PinDir& pins,
                     return entry.first.ifindex != 0 && !entry.second.ended;
                   });
   InterfaceEntry network = {};
-  network.second.base.tx_bytes = *own;
+  network.second.base.tx_bytes = own;
   if (known != nullptr) {
     network.second.base.rx_bytes =
         known->second.base.rx_bytes != 0 || late ? 1 : 0;
@@ -218,13 +215,11 @@ absl::Status EnterNetwork(const PinDir& pins,
 }  // namespace
 
 absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const PinDir& pins) {
-  absl::StatusOr<std::vector<InterfaceEntry>> entries = ReadEntries(pins);
-  if (!entries.ok()) return entries.status();
-  const InterfaceEntry* const known = FindNetwork(*entries);
+  NETMETER_ASSIGN_OR_RETURN(const auto entries, ReadEntries(pins));
+  const InterfaceEntry* const known = FindNetwork(entries);
   if (uplinks.empty() || known == nullptr) return absl::OkStatus();
-  absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
-  if (!own.ok()) return own.status();
-  if (known->second.base.tx_bytes == *own) return absl::OkStatus();
+  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetwork(/*by_inode=*/true));
+  if (known->second.base.tx_bytes == own) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the meter's uplinks are those of another network namespace (load it "
       "there: ip netns exec, nsenter --net; or ",
@@ -233,13 +228,12 @@ absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const PinDir& pins) {
 
 absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks) {
   if (uplinks.empty()) return "";
-  absl::StatusOr<uint32_t> network = OwnNetwork(/*by_inode=*/true);
-  if (!network.ok()) return network.status();
-  std::string place = absl::StrCat(*network);
-  absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
-  if (!interfaces.ok()) return interfaces.status();
+  NETMETER_ASSIGN_OR_RETURN(const uint32_t network,
+                            OwnNetwork(/*by_inode=*/true));
+  std::string place = absl::StrCat(network);
+  NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
   const bool by_index = !MayReadKernelMemory();
-  for (const Interface& interface : *interfaces) {
+  for (const Interface& interface : interfaces) {
     if (by_index) {
       absl::StrAppend(&place, "|", interface.index, "=", interface.name);
     }
@@ -259,11 +253,10 @@ absl::Status UplinkMaps::Fill(const Uplinks& uplinks, const nm_info& existing,
   NETMETER_RETURN_IF_ERROR(
       NumberUplinks(uplinks, existing, pins.path(), object, &numbers_));
   if (uplinks.empty()) return absl::OkStatus();
-  absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
-  if (!interfaces.ok()) return interfaces.status();
+  NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
   NETMETER_RETURN_IF_ERROR(
-      FillNames(uplinks, numbers_, *interfaces, object->MapFd("uplink_names")));
-  for (const Interface& interface : *interfaces) {
+      FillNames(uplinks, numbers_, interfaces, object->MapFd("uplink_names")));
+  for (const Interface& interface : interfaces) {
     if (interface.index == kLoopbackIndex) continue;
     object->SetUplinkWord(interface.index, NumberOf(interface));
   }
@@ -288,34 +281,31 @@ uint32_t UplinkMaps::BitsOf(const std::vector<std::string>& uplinks) const {
 absl::Status UplinkMaps::Begin(const PinDir& pins) {
   if (begun_) return absl::OkStatus();
   leaving_.clear();
-  absl::StatusOr<std::vector<InterfaceEntry>> entries = ReadEntries(pins);
-  if (!entries.ok()) return entries.status();
-  for (const InterfaceEntry& entry : *entries) {
+  NETMETER_ASSIGN_OR_RETURN(const auto entries, ReadEntries(pins));
+  for (const InterfaceEntry& entry : entries) {
     NETMETER_RETURN_IF_ERROR(Write(fd_, entry));
   }
-  begun_ = uplinks_.empty() && entries->empty();
+  begun_ = uplinks_.empty() && entries.empty();
   bool other = false;
   if (begun_) return absl::OkStatus();
-  NETMETER_RETURN_IF_ERROR(EnterNetwork(pins, *entries, fd_, &other));
+  NETMETER_RETURN_IF_ERROR(EnterNetwork(pins, entries, fd_, &other));
   if (other) return absl::OkStatus();
-  absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
-  if (!interfaces.ok()) return interfaces.status();
-  for (const Interface& interface : *interfaces) {
+  NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
+  for (const Interface& interface : interfaces) {
     // loopback has no traffic of path direct
     if (interface.index == kLoopbackIndex) continue;
     NETMETER_RETURN_IF_ERROR(BeginInterface(interface, NumberOf(interface),
-                                            *entries, fd_, &leaving_));
+                                            entries, fd_, &leaving_));
   }
   begun_ = true;
-  Trace("began to count ", interfaces->size(), " interfaces for their uplinks");
+  Trace("began to count ", interfaces.size(), " interfaces for their uplinks");
   return absl::OkStatus();
 }
 
 absl::Status UplinkMaps::End() {
   if (leaving_.empty()) return absl::OkStatus();
-  absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
-  if (!interfaces.ok()) return interfaces.status();
-  for (const Interface& interface : *interfaces) {
+  NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
+  for (const Interface& interface : interfaces) {
     for (InterfaceEntry& entry : leaving_) {
       if (entry.first.ifindex != interface.index) continue;
       entry.second.end = interface.counts;
