@@ -4,12 +4,17 @@
 // exists. Then the parts are put back.
 #include "lib/base/path.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "lib/base/status_util.h"
 
 namespace netmeter {
 namespace internal {
@@ -37,6 +42,26 @@ std::string CanonicalPath(const std::string& path) {
     base = slash == 0 ? "/" : base.substr(0, slash);
     while (base.size() > 1 && base.back() == '/') base.pop_back();
   }
+}
+
+absl::StatusOr<std::vector<std::string>> ListDirectory(
+    const std::string& path) {
+  std::vector<std::string> names;
+  DIR* const handle = opendir(path.c_str());
+  if (handle == nullptr) {
+    if (errno == ENOENT) return names;
+    return ErrnoStatus(errno, absl::StrCat("open ", path),
+                       errno == EACCES ? "run as root" : "");
+  }
+  errno = 0;
+  while (const dirent* entry = readdir(handle)) {
+    const absl::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  const int error = errno;
+  closedir(handle);
+  if (error != 0) return ErrnoStatus(error, absl::StrCat("read ", path));
+  return names;
 }
 
 }  // namespace internal

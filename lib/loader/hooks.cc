@@ -34,15 +34,6 @@ const char* NameOf(uint64_t bit) {
   return "unknown";
 }
 
-// *fd stays empty if there is no such pin. All other errors are returned: a pin that
-// wrongly counts as existing would never be created.
-absl::Status OpenPin(const PinDir& pins, const char* pin, UniqueFd* fd) {
-  const std::string path = pins.PathOf(pin);
-  *fd = UniqueFd(bpf_obj_get(path.c_str()));
-  if (fd->ok() || errno == ENOENT) return absl::OkStatus();
-  return ErrnoStatus(errno, absl::StrCat("open ", path));
-}
-
 }  // namespace
 
 const std::vector<Feature>& Features() {
@@ -119,8 +110,7 @@ absl::Status Links::Attach(LinkStage stage, uint64_t had,
 }
 
 absl::Status Links::AttachOne(const LinkPin& pin) {
-  UniqueFd pinned;
-  NETMETER_RETURN_IF_ERROR(OpenPin(pins_, pin.pin, &pinned));
+  NETMETER_ASSIGN_OR_RETURN(UniqueFd pinned, pins_.OpenIfPinned(pin.pin));
   if (pinned.ok()) {
     // A link that cannot be inspected may still count. A second link beside it would
     // count each packet twice.
@@ -223,8 +213,7 @@ absl::Status Use(bpf_map* map, int fd) {
 }
 
 absl::Status UsePinned(const PinDir& pins, bpf_map* map, const char* pin) {
-  UniqueFd fd;
-  NETMETER_RETURN_IF_ERROR(OpenPin(pins, pin, &fd));
+  NETMETER_ASSIGN_OR_RETURN(const UniqueFd fd, pins.OpenIfPinned(pin));
   return fd.ok() ? Use(map, fd.get()) : absl::OkStatus();
 }
 
@@ -284,8 +273,7 @@ absl::Status Forwarding::AttachHooks() {
   constexpr uint32_t kFamilies[] = {kIpv4, kIpv6};
   for (size_t i = 0; i < kForwardLinks.size(); i++) {
     const char* const pin = kForwardLinks[i];
-    UniqueFd pinned;
-    NETMETER_RETURN_IF_ERROR(OpenPin(pins_, pin, &pinned));
+    NETMETER_ASSIGN_OR_RETURN(const UniqueFd pinned, pins_.OpenIfPinned(pin));
     if (pinned.ok()) continue;
     const bpf_program* const program = bpf_object__find_program_by_name(
         skeleton_->obj, ObjectNameOf(pin).c_str());

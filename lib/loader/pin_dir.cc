@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/kernel_object.h"
+#include "lib/base/path.h"
 #include "lib/base/status_util.h"
 #include "lib/loader/object.h"
 #include "lib/loader/system.h"
@@ -72,16 +73,22 @@ bool PinDir::Has(absl::string_view pin) const {
            (errno == EACCES && geteuid() != 0));
 }
 
-absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
+absl::StatusOr<UniqueFd> PinDir::OpenIfPinned(absl::string_view pin) const {
   const std::string path = PathOf(pin);
   UniqueFd fd(bpf_obj_get(path.c_str()));
+  if (fd.ok() || errno == ENOENT) return fd;
+  return ErrnoStatus(errno, absl::StrCat("open ", path));
+}
+
+absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
+  NETMETER_ASSIGN_OR_RETURN(UniqueFd fd, OpenIfPinned(pin));
   if (fd.ok()) return fd;
-  const int error = errno;
-  if (error == ENOENT && MustBeThere(pin)) {
-    return ErrnoStatus(error, absl::StrCat("the meter is damaged: open ", path),
-                       absl::StrCat("see: ", LoaderCommand("status", path_)));
-  }
-  return ErrnoStatus(error, absl::StrCat("open ", path));
+  const std::string path = PathOf(pin);
+  return MustBeThere(pin)
+             ? ErrnoStatus(
+                   ENOENT, absl::StrCat("the meter is damaged: open ", path),
+                   absl::StrCat("see: ", LoaderCommand("status", path_)))
+             : ErrnoStatus(ENOENT, absl::StrCat("open ", path));
 }
 
 absl::Status PinDir::Pin(int fd, absl::string_view pin) const {
@@ -145,11 +152,8 @@ namespace {
 // Reads the info of a meter that can be upgraded, or finds that there is none.
 absl::Status ReadInfo(const PinDir& pins, LoadedMeter* meter) {
   const std::string path = pins.PathOf("info");
-  UniqueFd info(bpf_obj_get(path.c_str()));
-  if (!info.ok()) {
-    return errno == ENOENT ? absl::OkStatus()
-                           : ErrnoStatus(errno, absl::StrCat("open ", path));
-  }
+  NETMETER_ASSIGN_OR_RETURN(const UniqueFd info, pins.OpenIfPinned("info"));
+  if (!info.ok()) return absl::OkStatus();
   nm_info read = {};
   bpf_map_info about = {};
   const uint32_t zero = 0;

@@ -52,6 +52,8 @@ class PinDir {
 
   bool Has(absl::string_view pin) const;
 
+  // The descriptor is empty if there is no such pin.
+  absl::StatusOr<UniqueFd> OpenIfPinned(absl::string_view pin) const;
   // If one of MapPins() is missing, the error says that the meter is damaged.
   absl::StatusOr<UniqueFd> Open(absl::string_view pin) const;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/processes.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "bpf/internal.h"
+#include "lib/base/path.h"
 
 namespace {
 
@@ -261,6 +261,10 @@ std::string NameOfRunning(const std::string& comm, const std::string& arguments,
 
 namespace {
 
+std::vector<std::string> NamesIn(const std::string& directory) {
+  return ListDirectory(directory).value_or(std::vector<std::string>());
+}
+
 // The processes of the machine. Empty in a private PID namespace: /proc has that
 // namespace's numbers, and the kernel part uses those of the initial one.
 std::vector<uint32_t> RunningTgids() {
@@ -271,13 +275,10 @@ std::vector<uint32_t> RunningTgids() {
       about.st_ino != kInitialPidNamespace) {
     return tgids;
   }
-  DIR* dir = opendir("/proc");
-  if (dir == nullptr) return tgids;
-  while (dirent* entry = readdir(dir)) {
+  for (const std::string& name : NamesIn("/proc")) {
     uint32_t tgid;
-    if (absl::SimpleAtoi(entry->d_name, &tgid)) tgids.push_back(tgid);
+    if (absl::SimpleAtoi(name, &tgid)) tgids.push_back(tgid);
   }
-  closedir(dir);
   return tgids;
 }
 
@@ -344,14 +345,13 @@ void ForEachOpenSocket(const std::string& below,
     // If a process ends meanwhile, its pidfd fails (ESRCH), so a reused number is not
     // confused with it.
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, tgid, 0)));
-    const std::string base = absl::StrCat("/proc/", tgid, "/fd");
-    DIR* dir = pidfd.ok() ? opendir(base.c_str()) : nullptr;
-    if (dir == nullptr) continue;
-    while (dirent* entry = readdir(dir)) {
+    const std::string base = absl::StrCat("/proc/", tgid, "/fd/");
+    if (!pidfd.ok()) continue;
+    for (const std::string& name : NamesIn(base)) {
       int number;
       char target[16];
-      if (!absl::SimpleAtoi(entry->d_name, &number) ||
-          readlinkat(dirfd(dir), entry->d_name, target, sizeof(target)) < 8 ||
+      if (!absl::SimpleAtoi(name, &number) ||
+          readlink((base + name).c_str(), target, sizeof(target)) < 8 ||
           memcmp(target, "socket:[", 8) != 0) {
         continue;
       }
@@ -376,7 +376,6 @@ void ForEachOpenSocket(const std::string& below,
       }
       body(found);
     }
-    closedir(dir);
   }
 }
 

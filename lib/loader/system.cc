@@ -2,7 +2,6 @@
 #include "lib/loader/system.h"
 
 #include <bpf/bpf.h>
-#include <dirent.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -16,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/mounts.h"
+#include "lib/base/path.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/trace.h"
@@ -61,26 +61,6 @@ std::string ForeignThingIn(const std::string& path) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::vector<std::string>> ListDirectory(
-    const std::string& path) {
-  std::vector<std::string> names;
-  DIR* const handle = opendir(path.c_str());
-  if (handle == nullptr) {
-    if (errno == ENOENT) return names;
-    return ErrnoStatus(errno, absl::StrCat("open ", path),
-                       errno == EACCES ? "run as root" : "");
-  }
-  errno = 0;
-  while (const dirent* entry = readdir(handle)) {
-    const absl::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  const int error = errno;
-  closedir(handle);
-  if (error != 0) return ErrnoStatus(error, absl::StrCat("read ", path));
-  return names;
-}
 
 bool IsOwnMount(const std::string& path) {
   const std::vector<Mount> mounts = ReadMounts();

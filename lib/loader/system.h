@@ -21,9 +21,6 @@ namespace internal {
 // directory itself is taken for ours (CheckConfig() refuses /sys/fs/bpf).
 bool IsOwnMount(const std::string& path);
 
-// The names in a directory; none if there is no directory.
-absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
-
 // As IsOwnMount(). FailedPrecondition if it is not, and something is in the directory:
 // the loader never mounts over existing files, and nothing there is a meter's.
 absl::StatusOr<bool> CheckPinDirectory(const std::string& path);

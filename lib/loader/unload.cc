@@ -27,11 +27,9 @@ namespace netmeter {
 namespace internal {
 
 absl::Status TellReaders(const PinDir& pins) {
-  const UniqueFd command(bpf_obj_get(pins.PathOf(kCommandPin).c_str()));
-  if (!command.ok()) {
-    return errno == ENOENT ? absl::OkStatus()
-                           : ErrnoStatus(errno, "open command");
-  }
+  NETMETER_ASSIGN_OR_RETURN(const UniqueFd command,
+                            pins.OpenIfPinned(kCommandPin));
+  if (!command.ok()) return absl::OkStatus();
   NETMETER_RETURN_IF_ERROR(
       RunProgram(command.get(), NM_COMMAND_CLOSE).status());
   Trace("closed info");
@@ -53,9 +51,8 @@ absl::Status RemovePins(const PinDir& pins,
                      return rank(a) < rank(b);
                    });
   for (const std::string& pin : order) {
-    const UniqueFd fd(bpf_obj_get(pins.PathOf(pin).c_str()));
-    if (!fd.ok() && errno == ENOENT) continue;
-    if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", pin));
+    NETMETER_ASSIGN_OR_RETURN(const UniqueFd fd, pins.OpenIfPinned(pin));
+    if (!fd.ok()) continue;
     if (removed != nullptr) *removed = true;
     const KernelObject object = IdentifyObject(fd.get());
     if (object.kind == KernelObject::kLink) {

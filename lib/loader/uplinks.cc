@@ -106,10 +106,10 @@ absl::Status FillNames(const Uplinks& uplinks, const Numbers& numbers,
 absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(const PinDir& pins) {
   std::vector<InterfaceEntry> entries;
   const std::string path = pins.PathOf(kPin);
-  const UniqueFd fd(bpf_obj_get(path.c_str()));
-  if (!fd.ok() && errno == ENOENT) return entries;
+  NETMETER_ASSIGN_OR_RETURN(const UniqueFd fd, pins.OpenIfPinned(kPin));
+  if (!fd.ok()) return entries;
   bpf_map_info about = {};
-  if (!fd.ok() || !GetInfo(fd.get(), &about)) {
+  if (!GetInfo(fd.get(), &about)) {
     return ErrnoStatus(errno, absl::StrCat("read ", path));
   }
   if (about.key_size != sizeof(nm_interface_key) ||
