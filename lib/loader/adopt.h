@@ -3,8 +3,8 @@
 // process when it executes, and the owner of a socket when it is created. For older ones
 // the loader tells them.
 //
-// Both happen after the learning programs are attached and before the counting ones are,
-// in an order that leaves no gap. First the tracing programs are attached, then the
+// At a first load both happen after the learning programs are attached and before the
+// counting ones are, in an order that leaves no gap. First the tracing programs are attached, then the
 // running processes are named. So an exec in between is seen by one of the two, and the
 // loader does not overwrite what a program wrote. Sockets are handled in the same way.
 // Both are best effort: a process without a name counts by the name of the thread that

@@ -7,8 +7,8 @@
 //   options.pin_dir = "/run/netmeter";
 //   absl::StatusOr<EvictResult> result = Evict(options);
 //
-// There is no daemon: root or a systemd timer calls it, and so does each `load` that
-// finds a meter with half-full tables. To see how long a series has been idle, each call
+// There is no daemon: root or a systemd timer calls it, and so does `netmeter-loader load`
+// if it finds a meter with half-full tables. To see how long a series has been idle, each call
 // compares its totals with those that the previous call stored in the map `idle`. Only
 // this function uses that map, so packets pay nothing.
 //
@@ -65,9 +65,9 @@ struct EvictResult {
 // or an unfinished load must complete first.
 absl::StatusOr<EvictResult> Evict(const EvictOptions& options);
 
-// Each `load` ends with this. It evicts what has been idle for an hour, if half of the
-// series or names are in use. A load does not fail because of it: errors are returned as
-// a note for people, or "".
+// `netmeter-loader load` ends with this, unless the meter is new. It evicts what has been
+// idle for an hour, if half of the series or names are in use. A load does not fail
+// because of it: errors are returned as a note for people, or "".
 std::string EvictAfterLoad(const std::string& pin_dir);
 
 }  // namespace internal

@@ -50,15 +50,11 @@ const std::vector<Feature>& Features() {
 }
 
 // Text beyond NM_REASONS_BYTES is cut off in info, not here.
-void FeatureSet::TurnOff(uint64_t bit, absl::string_view reason) {
+void FeatureSet::TurnOff(uint64_t bit, absl::string_view reason, bool for_now) {
   bits_ &= ~bit;
+  any_off_for_now_ |= for_now;
   absl::StrAppend(&reasons_, NameOf(bit), ": ", reason, "\n");
   notes_.push_back(absl::StrCat(NameOf(bit), " is off: ", reason));
-}
-
-void FeatureSet::TurnOffForNow(uint64_t bit, absl::string_view reason) {
-  TurnOff(bit, reason);
-  any_off_for_now_ = true;
 }
 
 void FeatureSet::Remark(uint64_t bit, absl::string_view remark) {
@@ -104,7 +100,7 @@ absl::Status Links::Attach(LinkStage stage, uint64_t had,
         ((had & pin.feature) != 0 && IsTransient(status))) {
       return status;
     }
-    features->TurnOffForNow(pin.feature, status.message());
+    features->TurnOff(pin.feature, status.message(), /*for_now=*/true);
   }
   return absl::OkStatus();
 }
@@ -316,7 +312,7 @@ absl::Status Forwarding::Attach(bool had, const std::string& types_file,
     return absl::OkStatus();
   }
   Trace(status.message());
-  features->TurnOffForNow(NM_FEATURE_FORWARDED, status.message());
+  features->TurnOff(NM_FEATURE_FORWARDED, status.message(), /*for_now=*/true);
   return absl::OkStatus();
 }
 

@@ -10,8 +10,8 @@
 //             memory), and pins the new links over the old.
 //
 // Each packet runs either the old program or the new one, never both. Both versions of a
-// tracing program run for a moment. Their handlers tolerate this because they write the
-// same values twice. Both halves can be repeated after a kill at any point.
+// tracing program run for a moment, the new one second, so its values stay. Both halves
+// can be repeated after a kill at any point.
 //
 // Threads: one at a time.
 
@@ -64,10 +64,8 @@ class FeatureSet {
   const std::vector<std::string>& notes() const { return notes_; }
 
   void TurnOn(uint64_t bit) { bits_ |= bit; }
-  void TurnOff(uint64_t bit, absl::string_view reason);
-  // As TurnOff(), but the next load tries the feature again, even if nothing else
-  // changed.
-  void TurnOffForNow(uint64_t bit, absl::string_view reason);
+  // `for_now`: the next load tries the feature again, even if nothing else changed.
+  void TurnOff(uint64_t bit, absl::string_view reason, bool for_now = false);
   bool any_off_for_now() const { return any_off_for_now_; }
   // The feature is on, but with a remark for the user.
   void Remark(uint64_t bit, absl::string_view remark);

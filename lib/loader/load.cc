@@ -270,7 +270,7 @@ absl::Status LookAtHost(Plan* plan) {
 }
 
 // An id of all that decides what a load of the same programs makes: the configuration and
-// its effects on this host. If the ids are equal, the load would change nothing.
+// its effects on this host. IsUpToDate() compares it with that of the loaded meter.
 absl::Status DecideConfigId(Plan* plan) {
   NETMETER_ASSIGN_OR_RETURN(const std::string uplinks,
                             PlaceOfUplinks(plan->config.uplinks));
@@ -389,6 +389,16 @@ struct Prepared {
   std::string stands = kNothingWasChanged;  // after an error
 };
 
+// The next load finishes what this one begins. `info` needs the names of uplinks before a
+// packet counts under one of them.
+absl::Status MarkUnfinished(const Plan& plan, const MeterObject& object) {
+  nm_info unfinished = plan.meter.info;
+  unfinished.build_id = 0;
+  NETMETER_RETURN_IF_ERROR(object.WriteInfo(unfinished));
+  Trace("began: ", Traced{object.MapFd("info")});
+  return absl::OkStatus();
+}
+
 void NameProcesses(const MeterObject& object, Plan* plan) {
   NoteLeftOut(
       NameRunningProcesses(plan->config, plan->registrants, object),
@@ -452,16 +462,28 @@ absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
   prepared->links =
       std::make_unique<Links>(plan->cgroup, pins, *prepared->object);
   prepared->forwarding = std::make_unique<Forwarding>(pins);
+  // The new links count at once.
+  if (plan->meter.moved) {
+    NETMETER_RETURN_IF_ERROR(MarkUnfinished(*plan, *prepared->object));
+    prepared->stands = "an upgrade has begun: run load again";
+  }
   return Attach(plan, prepared);
 }
 
 absl::Status Prepare(LockedDirectory* directory, Plan* plan,
                      Prepared* prepared) {
+  // Each attempt notes anew what it lacks.
+  const auto begin_again = [plan, features = plan->features,
+                            notes = plan->notes] {
+    plan->features = features;
+    plan->notes = notes;
+  };
   absl::Status status =
       absl::UnimplementedError("the kernel has no BTF of its own");
   if (plan->types_file.empty()) {
     status = PrepareWith(directory, true, plan, prepared);
     if (!status.ok() && IsTransient(status)) {
+      begin_again();
       status = PrepareWith(directory, true, plan, prepared);
     }
   }
@@ -469,14 +491,12 @@ absl::Status Prepare(LockedDirectory* directory, Plan* plan,
       (IsTransient(status) && plan->meter.has(NM_FEATURE_PROCESS_TRACKING))) {
     return status;
   }
-  const bool transient = IsTransient(status);
-  const std::string reason = absl::StrCat(
-      status.message(), ": processes are named when they open a socket");
-  if (transient) {
-    plan->features.TurnOffForNow(NM_FEATURE_PROCESS_TRACKING, reason);
-  } else {
-    plan->features.TurnOff(NM_FEATURE_PROCESS_TRACKING, reason);
-  }
+  begin_again();
+  plan->features.TurnOff(
+      NM_FEATURE_PROCESS_TRACKING,
+      absl::StrCat(status.message(),
+                   ": processes are named when they open a socket"),
+      /*for_now=*/IsTransient(status));
   const absl::Status second = PrepareWith(directory, false, plan, prepared);
   // The first error says more, if there was an attempt.
   return second.ok() || !plan->types_file.empty() ? second : status;
@@ -598,22 +618,19 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
   const MeterObject& object = *prepared->object;
   const LoaderState before = directory->state();
   absl::Status status = PinNewMaps(pins, object);
-  // Readers that may open the old extents must be able to open the new ones before `info`
-  // lists them.
-  if (status.ok()) status = SetModes(pins, plan->readers);
   if (status.ok()) {
     status = directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path);
   }
-  if (!status.ok()) return WithState(status, kNothingWasChanged);
-  // `info` needs the names of uplinks before a packet counts under one of them.
-  nm_info unfinished = plan->meter.info;
-  unfinished.build_id = 0;
-  status = Retry([&] { return object.WriteInfo(unfinished); });
+  if (!status.ok()) return WithState(status, prepared->stands);
+  // Readers that may open the old extents must be able to open the new ones before `info`
+  // lists them.
+  status = SetModes(pins, plan->readers);
+  if (status.ok())
+    status = Retry([&] { return MarkUnfinished(*plan, object); });
   if (!status.ok()) {
     directory->KeepConfig(before.config, before.cgroup).IgnoreError();
-    return WithState(status, kNothingWasChanged);
+    return WithState(status, "only modes of pins were changed");
   }
-  Trace("began: ", Traced{object.MapFd("info")});
   if (!plan->meter.moved) NameProcesses(object, plan);
   // From the last renewed map, `interfaces`, until End() an interface that changes its
   // uplink counts for both. So the programs that count packets come first.

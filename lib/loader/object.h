@@ -118,7 +118,7 @@ struct ObjectOptions {
   bool tracing = true;
   uint32_t registrants = 0;  // services that are not open to anyone
   // True: loads only nm_command and nm_scan, which a sweep for idle series needs
-  // (evict.h). False: loads all programs except nm_scan.
+  // (evict.h). False: all that this kernel and these options need, without nm_scan.
   bool only_sweeps = false;
   // For tests: another build of the object.
   absl::string_view elf;
