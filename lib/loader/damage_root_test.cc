@@ -76,6 +76,13 @@ TEST_F(LoaderRootTest, ALostCommandComesBackAndALostExtentIsNamed) {
   EXPECT_THAT(std::string(Load(config_).status().message()),
               AllOf(HasSubstr("the meter is damaged: open "),
                     HasSubstr("/counters_1: "), HasSubstr("load --restart")));
+  // It failed with "no .../counters_1", and named no repair.
+  const Report report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kDamaged);
+  EXPECT_EQ(nlohmann::json::parse(report.json)["missing_maps"],
+            nlohmann::json::array({"counters_1"}));
+  EXPECT_THAT(report.text, HasSubstr("counters_1 (run: netmeter-loader load "
+                                     "--restart --pin-dir "));
 }
 
 // The first command after "(run: ", of these programs and with this file.

@@ -19,9 +19,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "bpf/internal.h"
 #include "lib/base/cgroup.h"
 #include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
+#include "lib/base/map_elements.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
@@ -32,6 +34,7 @@
 #include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/system.h"
+#include "lib/loader/tables.h"
 #include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
 #include "nlohmann/json.hpp"
@@ -47,35 +50,16 @@ uint64_t Load(const nm_u64& value) {
   return __atomic_load_n(&value, __ATOMIC_RELAXED);
 }
 
-// Number of keys, -1 if the map cannot be read. Iteration over a hash map may
-// restart while programs write it; `most` ends the loop.
-int64_t CountKeys(const std::string& path, uint64_t most) {
-  UniqueFd fd(bpf_obj_get(path.c_str()));
-  uint32_t key = 0, next = 0;
-  bpf_map_info map = {};
-  if (!fd.ok() || !GetInfo(fd.get(), &map) || map.key_size != sizeof(key)) {
-    return -1;
-  }
-  const void* from = nullptr;
+// The number of processes, -1 if they cannot be read. The iteration may begin again while
+// programs write the map; `most` ends it.
+int64_t CountProcesses(const std::string& path, uint64_t most) {
+  const UniqueFd fd(bpf_obj_get(path.c_str()));
   uint64_t count = 0;
-  while (count <= 2 * most &&
-         bpf_map_get_next_key(fd.get(), from, &next) == 0) {
-    key = next;
-    from = &key;
-    count++;
-  }
-  return static_cast<int64_t>(count);
-}
-
-// If there is an info, there is a meter, and a load keeps most of its maps.
-// Without an info a load creates all of them.
-void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
-  if (!pins.Has("info")) return;
-  for (const MapPin& map : MapPins()) {
-    if (pins.Has(map.pin)) continue;
-    status->missing_maps.push_back(map.pin);
-    status->needs_restart |= map.kept;
-  }
+  const absl::Status read = ForEachElement<uint32_t, nm_process>(
+      fd.get(), [&](uint32_t, const nm_process&) {
+        return ++count <= 2 * most ? absl::OkStatus() : absl::AbortedError("");
+      });
+  return read.ok() || absl::IsAborted(read) ? static_cast<int64_t>(count) : -1;
 }
 
 // The load wrote the reasons as lines "feature: reason" (hooks.h).
@@ -112,7 +96,7 @@ const char* AddsOf(nm_u8 in_info) {
 std::vector<TableStatus> TablesOf(const PinDir& pins, const nm_info& info,
                                   const nm_stats& stats) {
   const int64_t processes =
-      CountKeys(pins.PathOf("processes"), info.max_processes);
+      CountProcesses(pins.PathOf("processes"), info.max_processes);
   const uint64_t claimed = Load(stats.sockets_claimed);
   const uint64_t freed = Load(stats.sockets_freed);
   return {
@@ -128,29 +112,31 @@ std::vector<TableStatus> TablesOf(const PinDir& pins, const nm_info& info,
 }
 
 // As Health of netmeter/sample.h: misattributed_UNIT_REASON.
-std::vector<Misattribution> MisattributionsOf(const nm_stats& stats) {
+std::vector<CountStatus> MisattributionsOf(const nm_stats& stats) {
   return {
-      {"series_full", Load(stats.series_full), "packets",
-       "counted as overflow (if the table is full: raise max_series)"},
-      {"series_over_quota", Load(stats.series_over_quota), "packets",
-       "counted as overflow: their user has too many series"},
-      {"storage_failed", Load(stats.storage_failed_packets), "packets",
-       "unattributed: no memory for socket storage"},
-      {"header_errors", Load(stats.header_errors), "packets",
-       "with an unreadable header"},
-      {"full", Load(stats.names_full), "names",
+      {"series_full", Load(stats.series_full),
+       "counted as overflow (if the table is full: raise max_series)",
+       "packets"},
+      {"series_over_quota", Load(stats.series_over_quota),
+       "counted as overflow: their user has too many series", "packets"},
+      {"storage_failed", Load(stats.storage_failed_packets),
+       "unattributed: no memory for socket storage", "packets"},
+      {"header_errors", Load(stats.header_errors), "with an unreadable header",
+       "packets"},
+      {"full", Load(stats.names_full),
        "refused, or counted as overflow (if the table is full: raise "
-       "max_names)"},
-      {"over_quota", Load(stats.names_over_quota), "names",
-       "refused, or counted as overflow: their user has too many"},
-      {"full", Load(stats.processes_full), "processes",
-       "named late (if the table is full: raise max_processes)"},
-      {"storage_failed", Load(stats.storage_failed_sockets), "sockets",
-       "without an owner: no memory for socket storage"},
+       "max_names)",
+       "names"},
+      {"over_quota", Load(stats.names_over_quota),
+       "refused, or counted as overflow: their user has too many", "names"},
+      {"full", Load(stats.processes_full),
+       "named late (if the table is full: raise max_processes)", "processes"},
+      {"storage_failed", Load(stats.storage_failed_sockets),
+       "without an owner: no memory for socket storage", "sockets"},
   };
 }
 
-std::vector<EventStatus> EventsOf(const nm_stats& stats) {
+std::vector<CountStatus> EventsOf(const nm_stats& stats) {
   return {
       {"socket_collisions", Load(stats.socket_collisions),
        "sockets counted on the slower path, as exactly"},
@@ -189,13 +175,13 @@ bool SeesPins(const std::string& pin_dir) {
   return info.ok() || (errno != EPERM && errno != EACCES && errno != ENOSYS);
 }
 
-// Uses only the info, because other maps may be missing.
-std::string CgroupOf(const PinDir& pins) {
+// All zero if it cannot be read. Other maps may be missing.
+nm_info InfoOf(const PinDir& pins) {
   const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
   nm_info info = {};
   const bool known = fd.ok() && ReadOnlyValue(fd.get(), &info) &&
                      info.magic == NM_MAGIC && info.abi_major == NM_ABI_MAJOR;
-  return known ? TextOf(info.cgroup) : "";
+  return known ? info : nm_info();
 }
 
 // Work in progress of a loader looks like the leftovers of a killed one.
@@ -214,15 +200,21 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   const bool sees_pins = SeesPins(pin_dir);
   status.config_is_lost = sees_pins && state.ok() && state->config.empty();
   if (!maps.ok()) {
-    if (!absl::IsNotFound(maps.status())) return maps.status();
-    if (HasLeftoverMeter(pins)) {
+    const bool leftover = HasLeftoverMeter(pins);
+    if (leftover) {
+      const nm_info info = InfoOf(pins);
+      status.cgroup = TextOf(info.cgroup);
+      status.missing_maps =
+          pins.Has("info") ? FindMissingMaps(pins, info, &status.needs_restart)
+                           : std::vector<std::string>{"info"};
+    }
+    // Unavailable: an extent that `info` lists is missing, or will be there in a moment.
+    if (!absl::IsNotFound(maps.status()) &&
+        (!absl::IsUnavailable(maps.status()) || status.missing_maps.empty())) {
+      return maps.status();
+    }
+    if (leftover) {
       status.state = MeterState::kDamaged;
-      status.cgroup = CgroupOf(pins);
-      if (!pins.Has("info")) {
-        status.missing_maps = {"info"};
-      } else {
-        FindMissingMaps(pins, &status);
-      }
     } else {
       // If a load would be refused, the advice must not be to load.
       status.load_refusal = CheckPinDirectory(pin_dir).status();
@@ -241,7 +233,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   status.sees_pins = sees_pins;
   if (sees_pins) {
     status.missing_links = FindMissingLinks(pins, info);
-    FindMissingMaps(pins, &status);
+    status.missing_maps = FindMissingMaps(pins, info, &status.needs_restart);
   }
   status.state = status.missing_links.empty() && status.missing_maps.empty() &&
                          !status.closed && !status.unfinished &&
@@ -428,11 +420,11 @@ std::string StatusAsText(const MeterStatus& status) {
   for (const TableStatus& table : status.tables) {
     tables.Add({table.name, UseOf(table)});
   }
-  for (const Misattribution& one : status.misattributed) {
-    misattributed.Add({one.unit, one.reason, absl::StrCat(one.count),
+  for (const CountStatus& one : status.misattributed) {
+    misattributed.Add({one.unit, one.name, absl::StrCat(one.count),
                        one.count == 0 ? "" : one.meaning});
   }
-  for (const EventStatus& event : status.seen) {
+  for (const CountStatus& event : status.seen) {
     seen.Add({event.name, absl::StrCat(event.count), event.meaning});
   }
   return absl::StrCat(
@@ -481,10 +473,10 @@ std::string StatusAsJson(const MeterStatus& status) {
           {"used", table.known ? Json(table.used) : Json(nullptr)},
           {"limit", table.limit}};
     }
-    for (const Misattribution& one : status.misattributed) {
-      json["misattributed"][one.unit][one.reason] = one.count;
+    for (const CountStatus& one : status.misattributed) {
+      json["misattributed"][one.unit][one.name] = one.count;
     }
-    for (const EventStatus& event : status.seen) {
+    for (const CountStatus& event : status.seen) {
       json["seen"][event.name] = event.count;
     }
   }

@@ -38,18 +38,12 @@ struct TableStatus {
   bool known;  // whether `used` could be read; some need root
 };
 
-// Losses, from nm_stats.
-struct Misattribution {
-  const char* reason;
-  uint64_t count;
-  const char* unit;  // the unit of `count`
-  const char* meaning;
-};
-
-struct EventStatus {
+// A counter of nm_stats.
+struct CountStatus {
   const char* name;
   uint64_t count;
   const char* meaning;
+  const char* unit = "";  // "packets", if `name` is a reason
 };
 
 struct MeterStatus {
@@ -82,8 +76,8 @@ struct MeterStatus {
   const char* adds_received = "";
   const char* adds_sent = "";
   std::vector<TableStatus> tables;
-  std::vector<Misattribution> misattributed;
-  std::vector<EventStatus> seen;
+  std::vector<CountStatus> misattributed;
+  std::vector<CountStatus> seen;
 };
 
 // PermissionDenied if the pins cannot be read; FailedPrecondition if they are of another

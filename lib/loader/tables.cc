@@ -40,6 +40,12 @@ absl::Status Fill(const MeterObject& object, const char* map, const void* key,
       absl::StrCat("fill ", map));
 }
 
+// Whether `info` lists this extent.
+bool IsUsed(const ExtentPin& map, const nm_info& info) {
+  return map.extent <
+         (map.map == kNames ? info.names_extents : info.series_extents);
+}
+
 }  // namespace
 
 absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
@@ -51,9 +57,7 @@ absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
   }
   for (const ExtentPin& map : ExtentPins()) {
     if (object->map(map.pin) == nullptr) continue;
-    const bool used = map.extent < (map.map == kNames ? info.names_extents
-                                                      : info.series_extents);
-    if (!used && !pins.Has(map.pin)) continue;
+    if (!IsUsed(map, info) && !pins.Has(map.pin)) continue;
     const UniqueFd fd(bpf_obj_get(pins.PathOf(map.pin).c_str()));
     if (!fd.ok()) {
       return ErrnoStatus(
@@ -141,15 +145,25 @@ absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object) {
   return absl::OkStatus();
 }
 
-bool AreComplete(const PinDir& pins, const nm_info& info) {
+std::vector<std::string> FindMissingMaps(const PinDir& pins,
+                                         const nm_info& info, bool* lost) {
+  std::vector<std::string> missing;
   for (const MapPin& map : MapPins()) {
-    if (!pins.Has(map.pin)) return false;
+    if (pins.Has(map.pin)) continue;
+    missing.push_back(map.pin);
+    *lost |= map.kept;
   }
   for (const ExtentPin& map : ExtentPins()) {
-    const bool used = map.extent < (map.map == kNames ? info.names_extents
-                                                      : info.series_extents);
-    if (used && !pins.Has(map.pin)) return false;
+    if (!IsUsed(map, info) || pins.Has(map.pin)) continue;
+    missing.push_back(map.pin);
+    *lost = true;
   }
+  return missing;
+}
+
+bool AreComplete(const PinDir& pins, const nm_info& info) {
+  bool lost = false;
+  if (!FindMissingMaps(pins, info, &lost).empty()) return false;
   if (!pins.Has(kCommandPin)) return false;
   const UniqueFd fd(bpf_obj_get(pins.PathOf("stats").c_str()));
   nm_stats stats = {};
