@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/cgroup.h"
@@ -148,19 +147,6 @@ int Report(absl::string_view text, absl::string_view now) {
 
 int WrongUsage(const std::string& message) {
   return Fail(absl::InvalidArgumentError(message + " (see --help)"), kUsage);
-}
-
-// Checks the number of an option: the parser's own message names no range.
-std::function<std::string(const std::string&)> Number(uint32_t lowest,
-                                                      uint32_t highest) {
-  return [=](const std::string& text) {
-    uint32_t value = 0;
-    if (absl::SimpleAtoi(text, &value) && value >= lowest && value <= highest) {
-      return std::string();
-    }
-    return absl::StrCat("expected a number from ", lowest, " to ", highest,
-                        ", not '", text.substr(0, 64), "'");
-  };
 }
 
 // For an option that is also a key of the configuration.
@@ -450,14 +436,14 @@ Flags* AddEvict(Flags* flags, Options* options) {
           "--idle", &options->evict.idle_seconds,
           "Only series that have counted nothing for this time, as seen by\n"
           "calls of evict (default 3600); 0: as seen by this call")
-      .Check(Number(0, 365 * 86400))
+      .InRange(0, 365 * 86400, Option::InHelp::kNo)
       .Type("SECONDS");
   evict
       ->AddOption(
           "--full", &options->evict.full_percent,
           "Only if this part of the series, or of the names, is in use\n"
           "(default 0)")
-      .Check(Number(0, 100))
+      .InRange(0, 100, Option::InHelp::kNo)
       .Type("PERCENT");
   AddQuietAndVerbose(evict, "Print each step, with its time, on stderr",
                      options);

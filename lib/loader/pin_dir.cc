@@ -27,14 +27,6 @@ namespace {
 constexpr char kNewSuffix[] = "_new";
 constexpr size_t kKernelNameBytes = 15;  // BPF_OBJ_NAME_LEN less the NUL
 
-// Whether each meter has this pin. Pins of work in progress may be missing.
-bool MustBeThere(absl::string_view pin) {
-  for (const MapPin& map : MapPins()) {
-    if (pin == map.pin) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 std::string NewPin(absl::string_view pin) {
@@ -83,12 +75,14 @@ absl::StatusOr<UniqueFd> PinDir::OpenIfPinned(absl::string_view pin) const {
 absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
   NETMETER_ASSIGN_OR_RETURN(UniqueFd fd, OpenIfPinned(pin));
   if (fd.ok()) return fd;
-  const std::string path = PathOf(pin);
-  return MustBeThere(pin)
-             ? ErrnoStatus(
-                   ENOENT, absl::StrCat("the meter is damaged: open ", path),
-                   absl::StrCat("see: ", LoaderCommand("status", path_)))
-             : ErrnoStatus(ENOENT, absl::StrCat("open ", path));
+  const bool damaged =
+      std::any_of(MapPins().begin(), MapPins().end(),
+                  [&](const MapPin& map) { return pin == map.pin; });
+  return ErrnoStatus(
+      ENOENT,
+      absl::StrCat(damaged ? "the meter is damaged: open " : "open ",
+                   PathOf(pin)),
+      damaged ? absl::StrCat("see: ", LoaderCommand("status", path_)) : "");
 }
 
 absl::Status PinDir::Pin(int fd, absl::string_view pin) const {
