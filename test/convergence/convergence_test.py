@@ -480,6 +480,7 @@ class Rig:
                     self.problems.append(f"{what}: {self.pins} is left")
                 if begin:
                     self.compare(begin, self.pause(), what)
+            print(f"  {name}: {len(cases[::step])} of {len(cases)} errors, {len(self.problems)} problems so far", flush=True)
         return count
 
 
