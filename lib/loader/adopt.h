@@ -4,11 +4,11 @@
 // the loader tells them.
 //
 // At a first load both happen after the learning programs are attached and before the
-// counting ones are, in an order that leaves no gap. First the tracing programs are attached, then the
-// running processes are named. So an exec in between is seen by one of the two, and the
-// loader does not overwrite what a program wrote. Sockets are handled in the same way.
-// Both are best effort: a process without a name counts by the name of the thread that
-// opens a socket, and a socket without an owner counts as unattributed.
+// counting ones are, in an order that leaves no gap. First the tracing programs are
+// attached, then the running processes are named. So an exec in between is seen by one of
+// the two, and the loader does not overwrite what a program wrote. Sockets are handled in
+// the same way. Both are best effort: a process without a name counts by the name of the
+// thread that opens a socket, and a socket without an owner counts as unattributed.
 //
 // The loader reaches a pre-existing socket through a descriptor of its own:
 // pidfd_getfd(2), Linux 5.6, duplicates it from the process that holds it, and bpf(2)

@@ -40,7 +40,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// So many slots or names change hands at once; then readers have their turn.
+// This many slots or names change hands in one call. Readers have their turn after it.
 constexpr size_t kAtOnce = 128;
 static_assert(kAtOnce <= NM_MOST_IDLE, "they fit into a packet");
 constexpr std::chrono::milliseconds kTurnOfReaders(1);
@@ -74,8 +74,8 @@ struct IdleName {
 // What sockets hold: NM_MARK_* by slot or id.
 using Marks = std::vector<uint32_t>;
 
-// Calls body(key, value) for each element. Bucket by bucket: what stays in the
-// map throughout is seen, whatever comes and goes beside it.
+// Calls body(key, value) for each element. The kernel copies bucket by bucket, so an
+// element that stays in the map is seen, even if others come and go.
 template <typename Key, typename Value, typename Body>
 absl::Status ReadAll(int fd, size_t value_size, const char* what, Body body) {
   std::vector<Key> keys(kBatch);
@@ -106,7 +106,7 @@ class Sweep {
         std::shared_ptr<const SharedMaps> maps)
       : pins_(pins), options_(options), maps_(std::move(maps)) {}
   ~Sweep() {
-    // Every key that was deleted is gone for whoever looks from here on.
+    // A program that looks up a key from here on does not find a deleted one.
     if (object_ != nullptr) Say(false).IgnoreError();
     if (uses_ != nullptr) munmap(uses_, uses_bytes_);
   }
@@ -167,7 +167,8 @@ class Sweep {
     return head;
   }
 
-  // The sum of all counters: if a slot has counted anything since, its sum is another one.
+  // The sum of all counters: if a slot has counted anything since, its sum is another
+  // one.
   uint64_t TotalOf(uint32_t slot, bool with_tcp) const {
     uint64_t total = 0;
     for (uint32_t i = 0; i < view().cells_per_series; i++) {
@@ -175,7 +176,7 @@ class Sweep {
         total += __atomic_load_n(Cell(slot, i) + word, __ATOMIC_RELAXED);
       }
     }
-    // Without a table of sockets, connections are not counted, and there is no map.
+    // The map is never null: SharedMaps::Open() fails without it.
     if (!with_tcp || view().tcp == nullptr) return total;
     const auto* const tcp =
         reinterpret_cast<const nm_u64*>(&TcpAt(view(), slot));
@@ -221,8 +222,8 @@ class Sweep {
     return absl::OkStatus();
   }
 
-  // A map that is not there, or is of other sizes, as before a growth, is made: then
-  // all series have been used just now.
+  // Makes the map if there is none, or if its size is that of before a growth. Then all
+  // series count as just used.
   absl::Status OpenUses() {
     const uint32_t entries = view().max_series;
     uses_bytes_ = sizeof(LastUse) * entries;
@@ -273,7 +274,8 @@ class Sweep {
         });
   }
 
-  // The table comes first: what leaves it goes to the owner, and not back.
+  // The socket table is read first, because state moves from there to the owner, and
+  // never back.
   absl::StatusOr<Marks> Held() const {
     Marks held;
     const int table = object_->MapFd("sockets");
@@ -297,7 +299,8 @@ class Sweep {
     return scanned;
   }
 
-  // A listener may close after the first look; what it hands on is there then.
+  // A listener may close after the first look. The second look sees the sockets that it
+  // has handed on.
   absl::StatusOr<Marks> HeldInTwoLooks() const {
     NETMETER_ASSIGN_OR_RETURN(Marks held, Held());
     NETMETER_ASSIGN_OR_RETURN(const Marks again, Held());
@@ -320,7 +323,7 @@ class Sweep {
     std::vector<IdleSlot> idle;
     for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
       const nm_cell head = HeadOf(slot);
-      // Nobody's, evicted already, or `unattributed` of an uplink.
+      // A free slot, an evicted series, or `unattributed` of an uplink.
       if (head.service <= NM_NAME_UNATTRIBUTED) continue;
       IdleSlot found;
       found.slot = slot;
@@ -331,15 +334,15 @@ class Sweep {
       use.total = found.total;
       use.since_ns = now;
       if (uses_[slot].head != use.head || uses_[slot].total != use.total) {
-        // The slot has the series of the call before, which was killed before it gave back
-        // the quota.
+        // The slot has the series of the call before, which was killed before it gave
+        // back the quota.
         if (uses_[slot].head == use.head) use.user = uses_[slot].user;
         uses_[slot] = use;
       }
       const uint64_t idle_ns = now - uses_[slot].since_ns;
       if (idle_ns / 1000000000 < options_.idle_seconds) continue;
       if (IsNeeded(head, slot, held)) continue;
-      // What is pending settles when its connection ends: it is 0 then.
+      // The amounts of a pending series settle when its connections end. Then they are 0.
       if (head.kind == NM_KIND_PENDING && TotalOf(slot, false) != 0) continue;
       found.key.service = head.service;
       found.key.destination = head.destination;
@@ -374,7 +377,8 @@ class Sweep {
     return absl::OkStatus();
   }
 
-  // What is left is nowhere but in its cells.
+  // Gives used slots their keys back. Returns the others, which only their cells know
+  // now.
   absl::StatusOr<std::vector<IdleSlot>> KeepWhatIsUsed(
       const std::vector<IdleSlot>& slots) const {
     NETMETER_ASSIGN_OR_RETURN(const Marks held, HeldInTwoLooks());
@@ -465,16 +469,16 @@ class Sweep {
   absl::StatusOr<std::vector<IdleName>> KeepNamesInUse(
       const std::vector<IdleName>& names) const {
     NETMETER_ASSIGN_OR_RETURN(const Marks held, HeldInTwoLooks());
-    // A program that runs for a socket which is closed by now may be about to make
-    // a series of that name.
+    // A program may still run for a socket that is closed by now, and make a series of
+    // that name.
     WaitForRunningPrograms();
     NETMETER_ASSIGN_OR_RETURN(const std::vector<bool> used, NamesInUse(held));
     const int name_ids = object_->MapFd("name_ids");
     std::vector<IdleName> rest;
     for (const IdleName& name : names) {
       uint32_t id = 0;
-      // One without a key was a program's that had not come so far, or is what a
-      // call that was killed has left.
+      // A name without a key at the first look was just being made by a program, or is
+      // left from a call that was killed.
       const bool has_key =
           bpf_map_lookup_elem(name_ids, &name.key, &id) == 0 && id == name.id;
       const nm_name_key key = KeyOfName(name.id);
@@ -490,8 +494,8 @@ class Sweep {
     return rest;
   }
 
-  // How many names on the wire a service may add is bounded: those that are evicted
-  // count no more. One that it adds at this moment may not count either.
+  // Lowers each service's number of wire names, which is bounded, by those that were
+  // evicted. A name that the service adds at this moment may be missing in it.
   absl::Status CountWireNames() const {
     std::vector<std::set<uint32_t>> names(view().max_names);
     for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
@@ -610,8 +614,8 @@ absl::StatusOr<EvictResult> Evict(const EvictOptions& options) {
 
 namespace {
 
-// As the timer in docs/operations.md: soon enough for what is left to fill up
-// slowly, and seldom on a host that has room.
+// As the timer in docs/operations.md: the other half of the table fills slowly, and a
+// host with room in its tables seldom evicts.
 constexpr uint32_t kFullPercentAtLoad = 50;
 
 }  // namespace

@@ -7,10 +7,10 @@
 //   options.pin_dir = "/run/netmeter";
 //   absl::StatusOr<EvictResult> result = Evict(options);
 //
-// There is no daemon: root or a systemd timer calls it, and so does `netmeter-loader load`
-// if it finds a meter with half-full tables. To see how long a series has been idle, each call
-// compares its totals with those that the previous call stored in the map `idle`. Only
-// this function uses that map, so packets pay nothing.
+// There is no daemon: root or a systemd timer calls it, and so does `netmeter-loader
+// load` if it finds a meter with half-full tables. To see how long a series has been
+// idle, each call compares its totals with those that the previous call stored in the map
+// `idle`. Only this function uses that map, so packets pay nothing.
 //
 // Packets are counted meanwhile. A slot is in four places: under its key in `series`,
 // with sockets (in `sockets` and `owners`), in the registers of running programs, and in
