@@ -50,8 +50,8 @@ struct LinkCount {
   // It has gone, was renamed out of the uplink, or has begun to count again, and what it
   // counted before that is not known.
   bool ended = false;
-  // The uplink and the name that it was renamed into. What it counted since the last
-  // record is there, but for what the meter counted here.
+  // The uplink and the name that it was renamed into, which have what it counted since
+  // the last record, less what the meter counted here.
   std::pair<std::string, std::string> moved_to;
 };
 // By uplink, and by name of the interface.

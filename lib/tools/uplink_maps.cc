@@ -146,7 +146,7 @@ absl::Status HasNoUplinks(const std::string& pin_dir) {
 
 absl::StatusOr<ForwardedTraffic> ReadForwarded(const std::string& pin_dir) {
   ForwardedTraffic traffic;
-  // Clients first, so that they have no more than their interface.
+  // Read before the pairs, so that clients have no more than their interface.
   const absl::Status clients = ForEachSum<nm_client_key, nm_client>(
       pin_dir, kClientsPin,
       [&](const nm_client_key& key, const nm_client& sum) {

@@ -41,8 +41,8 @@ struct TopRow {
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
   uint64_t connections = 0;  // open TCP connections
-  // Of the traffic of its path, or of all that was forwarded, since the last reading:
-  // 0..1.
+  // Its part of the traffic of its path, or of forwarded traffic, since the last
+  // reading: 0..1.
   double share = 0;
   // Bytes a second in both directions, the newest last.
   std::array<double, kTopHistory> history = {};
