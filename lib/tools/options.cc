@@ -3,11 +3,15 @@
 
 #include <time.h>
 
+#include <algorithm>
+#include <fstream>
 #include <map>
 #include <string>
 
-#include <fstream>
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "lib/base/status_util.h"
 #include "lib/reader/consistent_read.h"
 #include "lib/reader/shared_maps.h"
@@ -47,7 +51,20 @@ void AddSizes(Flags* flags, const std::vector<Option>& excluded,
 
 namespace {
 
-constexpr char kThisMonth[] = "this";
+constexpr char kThisMonth[] = "this", kLastMonth[] = "last";
+
+absl::StatusOr<Day> ParseDayOrWord(const std::string& text, Day today) {
+  constexpr int kMostDays = 36500;
+  if (text == "today") return today;
+  if (text == "yesterday") return AddDays(today, -1);
+  absl::string_view number = text;
+  int days = 0;
+  if (absl::ConsumeSuffix(&number, "d") && absl::SimpleAtoi(number, &days) &&
+      days >= 0 && days <= kMostDays) {
+    return AddDays(today, -days);
+  }
+  return ParseDay(text);
+}
 
 absl::Status Prefixed(const char* option, const absl::Status& status) {
   return absl::InvalidArgumentError(
@@ -73,15 +90,19 @@ void PeriodOptions::Declare(Flags* flags) {
       flags
           ->AddOption("--month", &month_,
                       "The billing period that begins in this month, "
-                      "such as 2026-11 (without a value: the present one)")
+                      "such as 2026-11; last: the one before the present one\n"
+                      "(without a value: the present one)")
           .Type("MONTH")
           .OptionalValue()
           .Default(kThisMonth);
   const Option from =
-      flags->AddOption("--from", &from_, "The first day, such as 2026-11-22")
+      flags
+          ->AddOption("--from", &from_,
+                      "The first day: 2026-11-22, today, yesterday, or 7d for\n"
+                      "7 days ago")
           .Type("DAY")
           .Excludes(month);
-  flags->AddOption("--to", &to_, "The last day (default: today)")
+  flags->AddOption("--to", &to_, "The last day, likewise (default: today)")
       .Type("DAY")
       .Needs(from);
   flags
@@ -98,14 +119,18 @@ absl::StatusOr<Period> PeriodOptions::Get(Day today) const {
     if (month_.empty() || month_ == kThisMonth) {
       return PeriodAround(today, reset_day_);
     }
+    if (month_ == kLastMonth) {
+      const Day first = PeriodAround(today, reset_day_).from;
+      return PeriodAround(AddDays(first, -1), reset_day_);
+    }
     const auto period = ParseMonth(month_, reset_day_);
     if (!period.ok()) return Prefixed("--month", period.status());
     return period;
   }
-  const auto from = ParseDay(from_);
+  const auto from = ParseDayOrWord(from_, today);
   if (!from.ok()) return Prefixed("--from", from.status());
   if (to_.empty()) return Period{*from, std::max(*from, today)};
-  const auto to = ParseDay(to_);
+  const auto to = ParseDayOrWord(to_, today);
   if (!to.ok()) return Prefixed("--to", to.status());
   if (*to < *from) {
     return absl::InvalidArgumentError(

@@ -16,6 +16,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+constexpr size_t kMostGaps = 10;  // in a table
+
 std::string NameOf(const UsageRow& row) {
   return row.name.empty() ? "-" : ToTerminal(row.name);
 }
@@ -130,8 +132,14 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
   for (const Shortfall& shortfall : usage.shortfalls) {
     absl::StrAppend(&text, DescribeShortfall(shortfall, units), "\n");
   }
-  for (const Gap& gap : usage.gaps) {
-    absl::StrAppend(&text, DescribeGap(gap), "\n");
+  // The last ones: a host without a clock of its own sets it at each boot.
+  const size_t hidden =
+      usage.gaps.size() - std::min(kMostGaps, usage.gaps.size());
+  for (size_t i = hidden; i < usage.gaps.size(); ++i) {
+    absl::StrAppend(&text, DescribeGap(usage.gaps[i]), "\n");
+  }
+  if (hidden > 0) {
+    absl::StrAppend(&text, "and ", hidden, " earlier such lines: --json\n");
   }
   return text;
 }

@@ -8,6 +8,12 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/flags.h"
+#include "lib/history/calendar.h"
+#include "lib/tools/options.h"
 
 namespace netmeter {
 namespace internal {
@@ -120,6 +126,36 @@ TEST_F(UsageTextTest, CsvQuotesAndIsNoFormula) {
   query_.by = UsageBy::kDestination;
   EXPECT_THAT(FormatUsageCsv(usage_, query_),
               StartsWith("kind,destination,tx_"));
+}
+
+TEST(PeriodOptionsTest, WordsAreDaysAndMonthsBeforeToday) {
+  const auto get = [](std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "usage");
+    Flags flags("", "usage");
+    PeriodOptions options;
+    options.Declare(&flags);
+    std::string help;
+    EXPECT_TRUE(
+        flags.Parse(static_cast<int>(arguments.size()), arguments.data(), &help)
+            .ok());
+    const auto period = options.Get(20261102);
+    return period.ok() ? absl::StrCat(period->from, " ", period->to)
+                       : std::string(period.status().message());
+  };
+  EXPECT_EQ(get({"--from", "today"}), "20261102 20261102");
+  EXPECT_EQ(get({"--from", "7d", "--to", "yesterday"}), "20261026 20261101");
+  EXPECT_EQ(get({"--month", "last"}), "20261001 20261031");
+  EXPECT_EQ(get({"--month", "last", "--reset-day", "15"}), "20260915 20261014");
+  EXPECT_EQ(get({"--from", "d"}),
+            "--from: " + std::string(ParseDay("d").status().message()));
+}
+
+TEST_F(UsageTextTest, ATableHasTheLastGapsOnly) {
+  usage_.gaps.assign(1334, usage_.gaps.at(0));
+  const std::string text =
+      FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0);
+  EXPECT_THAT(text, HasSubstr("\nand 1324 earlier such lines: --json\n"));
+  EXPECT_LT(text.size(), 3000u);
 }
 
 }  // namespace

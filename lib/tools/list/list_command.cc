@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -265,22 +266,21 @@ class ListCommand : public Command {
   int Watch(const Meter& meter) const {
     std::vector<Sample> before;
     double read_before = 0;
-    const std::chrono::duration<double> pause(watch_);
+    // Rates need two readings. The first rates come soon.
+    std::chrono::duration<double> pause(std::min(watch_, 0.5));
     for (;; std::this_thread::sleep_for(pause)) {
       auto samples = meter.ReadHost();
       if (!samples.ok()) return Fail(samples.status().message());
       AddForwardedRows(pin_dir_, &*samples);
       const double now = Monotonic();
-      std::vector<ListRow> rows =
-          ListRows(*samples, before, read_before == 0 ? 0 : now - read_before);
+      const double seconds = now - read_before;
+      std::vector<ListRow> rows = ListRows(*samples, before, seconds);
       FilterRows(filter_, &rows);
-      SortRows(read_before == 0 && sort_ == ListSort::kRate
-                   ? ListSort::kTotal
-                   : sort_.value_or(ListSort::kTotal),
-               &rows);
+      SortRows(sort_.value_or(ListSort::kTotal), &rows);
       ListView view = View(*samples);
       before = *std::move(samples);
-      read_before = now;
+      if (std::exchange(read_before, now) == 0) continue;
+      pause = std::chrono::duration<double>(watch_);
       view.rates = true;
       const size_t height = TerminalHeight();
       // Time, header, two rows for others, two for sums, and the cursor's line.
