@@ -29,7 +29,9 @@ static __always_inline struct nm_cell *plain_cell(struct __sk_buff *skb,
   /* If the entry is this socket's and has a slot, a number from 1 to 65535 remains. */
   word = *(volatile __u64 *)&entry->socket.word ^ NM_COOKIE(cookie);
   *slot = word;
-  return word - 1 < 0xffff ? cell_of_slot(word) : NULL;
+  if (word - 1 >= 0xffff) return NULL;
+  return plain_cell_at(word, (__u32)word * nm_config.cells_per_series +
+                                 bpf_get_smp_processor_id());
 }
 
 /* Whether a cell has this transport and the packet's path, and is not pending. */

@@ -317,29 +317,42 @@ static __always_inline struct nm_stats *stats_of_meter(void) {
 
 /* The value of `index`, if each slot or id has `per_slot` values. The number of extents
  * and their starts are constants of the programs: with one extent the verifier removes
- * the others. Inlined, because a call costs 8 ns and uses stack, which is scarce. */
-#define NM_FURTHER(name, value, map, config, per_slot)          \
+ * the others. Inlined, because a call costs 8 ns and uses stack, which is scarce.
+ *
+ * clang makes one call of these, with a variable map, which the kernel does not inline:
+ * the code is small. `keep` is NM_APART for the fast path: each map has its own call. */
+#define NM_TOGETHER(found, number)
+#define NM_APART(found, number) asm volatile("" : "+r"(found) : "i"(number))
+#define NM_FURTHER(name, value, map, config, per_slot, keep)    \
   static __always_inline value *name(__u32 slot, __u32 index) { \
     const __u32 first = nm_config.first_##config;               \
     const __u32 extents = nm_config.config##_extents;           \
+    value *found;                                               \
                                                                 \
-    if (extents <= 1 || slot < first)                           \
-      return bpf_map_lookup_elem(&map, &index);                 \
-    if (extents == 2 || slot < first << 1) {                    \
+    if (extents <= 1 || slot < first) {                         \
+      found = bpf_map_lookup_elem(&map, &index);                \
+      keep(found, 0);                                           \
+    } else if (extents == 2 || slot < first << 1) {             \
       index -= first * per_slot;                                \
-      return bpf_map_lookup_elem(&map##_1, &index);             \
-    }                                                           \
-    if (extents == 3 || slot < first << 2) {                    \
+      found = bpf_map_lookup_elem(&map##_1, &index);            \
+      keep(found, 1);                                           \
+    } else if (extents == 3 || slot < first << 2) {             \
       index -= (first << 1) * per_slot;                         \
-      return bpf_map_lookup_elem(&map##_2, &index);             \
+      found = bpf_map_lookup_elem(&map##_2, &index);            \
+      keep(found, 2);                                           \
+    } else {                                                    \
+      index -= (first << 2) * per_slot;                         \
+      found = bpf_map_lookup_elem(&map##_3, &index);            \
+      keep(found, 3);                                           \
     }                                                           \
-    index -= (first << 2) * per_slot;                           \
-    return bpf_map_lookup_elem(&map##_3, &index);               \
+    return found;                                               \
   }
 NM_FURTHER(cell_at, struct nm_cell, nm_counters, series,
-           nm_config.cells_per_series)
-NM_FURTHER(tcp_at, struct nm_tcp, nm_tcp, series, 1)
-NM_FURTHER(name_at, struct nm_name, nm_names, names, 1)
+           nm_config.cells_per_series, NM_TOGETHER)
+NM_FURTHER(plain_cell_at, struct nm_cell, nm_counters, series,
+           nm_config.cells_per_series, NM_APART)
+NM_FURTHER(tcp_at, struct nm_tcp, nm_tcp, series, 1, NM_TOGETHER)
+NM_FURTHER(name_at, struct nm_name, nm_names, names, 1, NM_TOGETHER)
 
 static __always_inline struct nm_cell *cell_of(__u32 slot, __u32 number) {
   return cell_at(slot, slot * nm_config.cells_per_series + number);

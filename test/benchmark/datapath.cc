@@ -42,11 +42,12 @@ enum Subject {
   kFloor,
   kOneUplink,    // as kTable, with one uplink
   kFourUplinks,  // ... with four
+  kTwoExtents,   // as kTable, with tables that have grown
   kSubjects
 };
 constexpr const char* kNames[kSubjects] = {
     "empty", "socket table", "socket storage", "shared hash",
-    "floor", "one uplink",   "four uplinks"};
+    "floor", "one uplink",   "four uplinks",   "two extents"};
 
 struct Hooks {
   int egress = -1, ingress = -1;
@@ -256,12 +257,17 @@ class TestRuns {
 // an add less than new data takes, and none of the two stores. This build of the programs
 // takes it for new each time.
 std::unique_ptr<Programs> LoadOrDie(uint32_t max_sockets,
-                                    const std::vector<std::string>& uplinks) {
+                                    const std::vector<std::string>& uplinks,
+                                    bool grown = false) {
   size_t size = 0;
   const void* bytes = always_new_bpf__elf_bytes(&size);
   ProgramOptions options = DefaultOptions();
   options.uplinks = uplinks;
   options.max_sockets = max_sockets;
+  if (grown) {  // all ordinary series are in the second extent
+    options.first_series = NM_SLOT_FIRST;
+    options.max_series = 2 * NM_SLOT_FIRST;
+  }
   options.elf = absl::string_view(static_cast<const char*>(bytes), size);
   std::string error;
   std::unique_ptr<Programs> programs = Programs::Load(options, &error);
@@ -280,11 +286,11 @@ void Measure(const Settings& settings) {
   const struct {
     Subject subject;
     std::unique_ptr<Programs> programs;
-  } meters[] = {
-      {kTable, LoadOrDie(most, {})},
-      {kStorage, LoadOrDie(1, {})},
-      {kOneUplink, LoadOrDie(most, {"*"})},
-      {kFourUplinks, LoadOrDie(most, {"sat0", "wwan*", "ppp*", "*"})}};
+  } meters[] = {{kTable, LoadOrDie(most, {})},
+                {kStorage, LoadOrDie(1, {})},
+                {kOneUplink, LoadOrDie(most, {"*"})},
+                {kFourUplinks, LoadOrDie(most, {"sat0", "wwan*", "ppp*", "*"})},
+                {kTwoExtents, LoadOrDie(most, {}, /*grown=*/true)}};
   const std::unique_ptr<comparison_bpf, void (*)(comparison_bpf*)> comparison(
       comparison_bpf__open_and_load(), comparison_bpf__destroy);
   if (comparison == nullptr) DieWithErrno("load the programs to compare with");

@@ -24,9 +24,9 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 27763, 28124, 20838},
-    {"nm_egress", 42116, 42438, 32877},
-    {"nm_egress_claim", 0, 42438, 32877},
+    {"nm_ingress", 27768, 28124, 20858},
+    {"nm_egress", 42306, 42438, 32953},
+    {"nm_egress_claim", 0, 42438, 32953},
     {"nm_sock_create", 5478, 5511, 18732},
     {"nm_sock_release", 69, 69, 68},
     {"nm_sockops", 3049, 3683, 3261},
