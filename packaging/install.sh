@@ -13,13 +13,14 @@
 # Without COMPONENT it installs the library and all programs. The default of --prefix is
 # /usr/local, that of --libdir PREFIX/lib. --destdir is put in front of both, for
 # packages. --build DIR has Bazel's output (default bazel-bin). --machine TRIPLET is the
-# machine that it was cross-built for, such as aarch64-linux-gnu.
+# machine that it was cross-built for, such as aarch64-linux-gnu. --static takes the
+# static programs.
 set -euo pipefail
 
 die() { echo "install.sh: $*" >&2; exit 1; }
 
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-prefix=/usr/local libdir='' destdir='' build=$source/bazel-bin machine='' components=()
+prefix=/usr/local libdir='' destdir='' build=$source/bazel-bin machine='' static='' components=()
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix | --libdir | --destdir | --build | --machine)
@@ -27,7 +28,8 @@ while [ $# -gt 0 ]; do
       declare "${1#--}=$2"
       shift 2
       ;;
-    -h | --help) sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --static) static=-static; shift ;;
     library | programs | exporter | python) components+=("$1"); shift ;;
     *) die "unknown argument '$1' (--help lists them)" ;;
   esac
@@ -72,14 +74,14 @@ install_library() {
 }
 
 install_programs() {
-  put 755 "$build/lib/loader/netmeter-loader" "$prefix/sbin/netmeter-loader"
-  put 755 "$build/lib/fds/netmeter-fds" "$prefix/sbin/netmeter-fds"
-  put 755 "$build/lib/tools/netmeter" "$prefix/bin/netmeter"
+  put 755 "$build/lib/loader/netmeter-loader$static" "$prefix/sbin/netmeter-loader"
+  put 755 "$build/lib/fds/netmeter-fds$static" "$prefix/sbin/netmeter-fds"
+  put 755 "$build/lib/tools/netmeter$static" "$prefix/bin/netmeter"
   put 755 "$source/packaging/magma/magma_config.py" "$prefix/share/netmeter/magma_config.py"
 }
 
 install_exporter() {
-  put 755 "$build/lib/exporter/netmeter-exporter" "$prefix/bin/netmeter-exporter"
+  put 755 "$build/lib/exporter/netmeter-exporter$static" "$prefix/bin/netmeter-exporter"
 }
 
 install_python() {

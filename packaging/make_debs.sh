@@ -2,17 +2,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Makes the Debian packages of this tree, and checks them with lintian:
 #
-#   packaging/make_debs.sh [DIR]
+#   packaging/make_debs.sh [--static] [DIR]
 #
 # They are in DIR (default packaging/build). Two runs on one commit give the same bytes.
-# Needs test/install_packages.sh package. NETMETER_BAZEL_OPTIONS replaces Bazel's
-# "-c opt". make_debs_for.sh makes packages for other releases, and for arm64.
+# --static: only the programs, linked with all their libraries, for releases that are
+# older than this one, such as Ubuntu 22.04. Needs test/install_packages.sh package.
+# NETMETER_BAZEL_OPTIONS replaces Bazel's "-c opt". make_debs_for.sh makes packages for
+# other releases, and for arm64.
 set -euo pipefail
 
 die() { echo "make_debs.sh: $*" >&2; exit 1; }
 
+static=
 case ${1:-} in
-  -h | --help) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  --static) static=-static; shift ;;
   -*) die "unknown option '$1' (--help lists them)" ;;
 esac
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -38,7 +42,15 @@ read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
 # The tree has no warnings with GCC 12. Those of other compilers must not prevent a
 # package.
 [ "$(gcc -dumpversion)" = 12 ] || options+=(--per_file_copt=.*@-Wno-error)
-bazel build "${options[@]}" //packaging
+targets=(//packaging) components=(library programs exporter python) ignored=()
+if [ -n "$static" ]; then
+  targets=(//lib/loader:netmeter-loader-static //lib/fds:netmeter-fds-static //lib/tools:netmeter-static //lib/exporter:netmeter-exporter-static)
+  components=(--static programs exporter)
+  export DH_OPTIONS="-Nlibnetmeter1 -Nlibnetmeter-dev -Npython3-netmeter"
+  # They are what the packages are for.
+  ignored=(--suppress-tags "statically-linked-binary,embedded-library")
+fi
+bazel build "${options[@]}" "${targets[@]}"
 build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
 
 scratch=$(mktemp -d)
@@ -53,7 +65,7 @@ packaging/install_docs.py "$tree"
 cp CHANGELOG.md "$tree/"
 staged=$tree/prebuilt
 packaging/install.sh --build "$build" --destdir "$staged" --prefix /usr \
-  --libdir "/usr/lib/$multiarch" --machine "$multiarch" library programs exporter python
+  --libdir "/usr/lib/$multiarch" --machine "$multiarch" "${components[@]}"
 install -D -m 644 packaging/netmeter.yml "$staged/etc/netmeter.yml"
 install -D -m 644 packaging/netmeter-exporter.default "$staged/etc/default/netmeter-exporter"
 for program in netmeter netmeter-loader netmeter-fds netmeter-exporter; do
@@ -70,7 +82,7 @@ done
 # -d: Bazel and clang are not in Build-Depends, because dh builds nothing.
 (cd "$tree" && dpkg-buildpackage -b -us -uc -d -a "$arch" > "$scratch/log" 2>&1) ||
   { tail -n 40 "$scratch/log" >&2; die "dpkg-buildpackage fails"; }
-lintian --profile debian --fail-on error,warning --suppress-tags-from-file packaging/lintian-suppressed \
+lintian --profile debian --fail-on error,warning --suppress-tags-from-file packaging/lintian-suppressed "${ignored[@]}" \
   "$scratch"/*.changes || die "lintian is not content"
 while read -r package; do rm -f "$output/$package"_*.deb; done < <(sed -n 's/^Package: //p' packaging/debian/control)
 cp "$scratch"/*.deb "$output/"

@@ -9,10 +9,10 @@ sources_of() {
   local part keys=${NETMETER_UBUNTU_KEYS:-/usr/share/keyrings/ubuntu-archive-keyring.gpg}
   sources=()
   image=linux-image-$2
-  [ "$1" = noble ] || return 0
+  [[ $1 =~ ^(jammy|noble)$ ]] || return 0
   [ -e "$keys" ] || die "no keys of Ubuntu's archive in $keys (apt-get install ubuntu-keyring)"
   # Without the updates, libnghttp2 has no limit for CONTINUATION frames.
-  for part in noble noble-updates noble-security; do
+  for part in "$1" "$1-updates" "$1-security"; do
     sources+=("deb [signed-by=$keys] ${NETMETER_UBUNTU:-http://archive.ubuntu.com/ubuntu} $part main universe")
   done
   image=linux-image-virtual

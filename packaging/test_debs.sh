@@ -6,7 +6,8 @@
 #   packaging/test_debs.sh [--first-day] [DIR [SUITE [ARCH [EARLIER]]]]
 #
 # --first-day does only the steps of docs/first-day.md (test_first_day_guest.py).
-# DIR has the packages (default packaging/build). SUITE is bookworm, trixie or noble.
+# DIR has the packages (default packaging/build). SUITE is bookworm, trixie, noble, or
+# jammy for the packages of make_debs.sh --static.
 # ARCH is amd64 or arm64, whose programs must run here (qemu-user-static; binfmt_misc
 # mounted). EARLIER has the packages of an earlier version; without it
 # make_earlier_debs.py makes some, with other BPF programs. The earlier packages are
@@ -19,7 +20,7 @@ set -euo pipefail
 
 die() { echo "test_debs.sh: $*" >&2; exit 1; }
 
-case ${1:-} in -h | --help) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 first_day=
 if [ "${1:-}" = --first-day ]; then first_day=yes; shift; fi
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -41,7 +42,7 @@ mkdir -p "$cache"
 # The packages' dependencies, the packages of a server, and those of docs/first-day.md.
 # The kernel is the suite's own.
 depends=$(for deb in "$debs"/*.deb; do dpkg-deb -f "$deb" Depends; done |
-  tr ',' '\n' | sed 's/ *(.*//; s/ //g; s/|.*//' | grep -v '^\(netmeter\|libnetmeter1\)$' | sort -u | paste -sd,),curl
+  tr ',' '\n' | sed 's/ *(.*//; s/ //g; s/|.*//' | grep -v '^\(netmeter\|libnetmeter1\)$' | sort -u | paste -sd,),curl,python3
 root=$cache/$suite-$arch-$(sha256sum <<< "$depends" | cut -c1-8).tar
 if [ -z "$(find "$root" -mtime -7 2> /dev/null)" ]; then
   sources_of "$suite" "$arch"
@@ -61,6 +62,8 @@ if [ -n "$first_day" ]; then
 else
   if [ -n "$earlier" ]; then cp "$earlier"/*.deb "$scratch/earlier/"; else "$here/make_earlier_debs.py" "$debs" "$scratch/earlier"; fi
   cp "$here/test_debs_guest.sh" "$scratch/guest.sh"
+fi
+if [ -z "$first_day" ] && ls "$debs"/libnetmeter1_*.deb > /dev/null 2>&1; then
   # Services in C and C++, linked with the contents of libnetmeter-dev by the compiler
   # that made it; the one in C with the static library.
   compiler=/ tools=
