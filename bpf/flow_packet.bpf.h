@@ -117,7 +117,9 @@ static __always_inline bool has_peers(struct bpf_sock *sk,
                                       const struct nm_packet *packet) {
   if (packet->transport == NM_TRANSPORT_UDP && sk->type == SOCK_DGRAM)
     return true;
-  return owner && (sk->type == SOCK_RAW || sk->protocol == packet->protocol);
+  /* SCTP shuts an association down after its socket's end. */
+  return owner && !(owner->flags & NM_OWNER_CLOSED) &&
+         (sk->type == SOCK_RAW || sk->protocol == packet->protocol);
 }
 
 /* Puts the key of the packet's flow into *f, or the reason why it has none. */
