@@ -3,7 +3,7 @@
 # Limits what a service sends when its budget is used up, until the period ends:
 #
 #   limit='/usr/local/sbin/limit.sh system.slice/rsync.service 125kb/s'
-#   netmeter budget --run-as root --run "$limit"
+#   netmeter budget --run-as root --run "[ \$NETMETER_BUDGET != backups ] || $limit"
 #
 # The service is a cgroup, below the mount point of cgroup v2. The rate is in bytes a
 # second, as hashlimit of iptables-extensions(8) takes it. Packets above it are dropped,

@@ -107,6 +107,9 @@ TEST_F(HistoryTest, RecordsEachByteOnceAcrossLoads) {
       Usage("--percentile 100 --csv"),
       StartsWith("uplink,tx_bits_per_second,rx_bits_per_second,samples\n,"));
   EXPECT_THAT(Usage("--percentile 95 --by day"), HasSubstr("excludes"));
+  EXPECT_THAT(Usage("--uplink eth0"),
+              HasSubstr("netmeter: note: this period has no uplink eth0; it "
+                        "has: none\n"));
 }
 
 // As root records, and the group of the pins reads: it may not write anywhere.
@@ -277,13 +280,12 @@ TEST_F(HistoryTest, ABudgetIsShownInItsUnitsAndSaysWhyItHasNoForecast) {
   const std::string text = budget("");
   EXPECT_THAT(text, AllOf(HasSubstr(" 100.0 GB "), HasSubstr(" 1.5 MB "),
                           HasSubstr(" 5.0 GiB "), HasSubstr(" 1.4 MiB ")));
-  EXPECT_THAT(text,
-              HasSubstr("\n(no forecast for plan, backups: less than a day of "
-                        "this period is recorded (it comes at "));
+  EXPECT_THAT(text, HasSubstr("\n(no forecast for plan, backups: too little of "
+                              "this period is recorded (it comes at "));
   EXPECT_THAT(budget(" --units binary"), HasSubstr(" 93.1 GiB "));
   const auto json = nlohmann::json::parse(budget(" --json"));
   EXPECT_TRUE(json[0]["forecast_bytes"].is_null());
-  EXPECT_THAT(json[0]["forecast_unknown"], StartsWith("less than a day"));
+  EXPECT_THAT(json[0]["forecast_unknown"], StartsWith("too little"));
 }
 
 TEST_F(HistoryTest, ACommandThatFailsIsTriedAgain) {
