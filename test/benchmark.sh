@@ -15,7 +15,8 @@
 #                the tables of kernsnoopd, Skydive and netobserv
 #   throughput   loss of TCP streams, requests and small UDP over loopback and veth:
 #                empty programs, netmeter, others, tcpdump, nethogs
-#   churn        like throughput, for short connections
+#   churn        like throughput, for short connections; with --profile instead: the
+#                time of a connection by function, with netmeter (needs linux-perf)
 #   forwarding   the cost of forwarded packets: no run of netmeter's programs
 #   names        the largest cost of reading a name from a connection's first bytes
 #   read         a read by the library: 16 series, and 4,096
@@ -32,7 +33,7 @@
 # Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
 # figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
-usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,34s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
@@ -74,4 +75,5 @@ bazel build "${options[@]}" //test/benchmark:programs //lib/loader:netmeter-load
   { cat "$log" >&2; die "the build failed"; }
 bin=$(bazel info -c opt bazel-bin 2> /dev/null)
 rm -f "$log"
+if [ "$mode ${arguments[*]-}" = "churn --profile" ]; then cd "$bin" && exec test/benchmark/throughput profile; fi
 exec python3 test/benchmark/benchmark.py "$mode" --bin "$bin" ${arguments[@]+"${arguments[@]}"}

@@ -7,8 +7,14 @@
 // The CPU time is that of this process, of the watching process if there is one, and of
 // the kernel's softirq threads. The kernel's work for a packet is nearly always in the
 // time of its sender.
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <string>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 #include "test/benchmark/harness.h"
 #include "test/benchmark/network.h"
@@ -103,6 +109,63 @@ void Measure(const Settings& settings, Run* run) {
   }
 }
 
+// Prints where the time of a short connection goes, by function, with netmeter. perf(1)
+// samples this process, and knows JITed programs by their names.
+void Profile(const Settings& settings, Run* run) {
+  constexpr size_t kMostLines = 50;
+  std::string error;
+  if (!EnterOwnNetwork(&error)) Die(error);
+  Network network(run->cgroup());
+  const std::unique_ptr<Workload> churn = MakeChurn();
+  for (const auto& observer : MakeObservers(run)) {
+    if (observer->name() != "netmeter") continue;
+    const std::string missing =
+        observer->Start(run->cgroup()->fd(), network.veth());
+    if (!missing.empty()) Die(missing);
+    churn->Open(&network, network.veth());
+    const double seconds = settings.milliseconds / 1000.0;
+    churn->Run(seconds / 10);
+    const std::string data = absl::StrCat("/tmp/nm-profile-", getpid());
+    const std::string own = absl::StrCat(getpid());
+    const pid_t perf = fork();
+    if (perf == 0) {
+      execlp("perf", "perf", "record", "-q", "-p", own.c_str(), "-e",
+             "cpu-clock", "-F", "4999", "-o", data.c_str(), "sleep",
+             absl::StrCat(seconds).c_str(), nullptr);
+      _exit(127);
+    }
+    double connections = 0;
+    const double begin = NowNs(), cpu_begin = NowNs(CLOCK_PROCESS_CPUTIME_ID);
+    int status = 0;
+    while (waitpid(perf, &status, WNOHANG) == 0) {
+      connections += churn->Run(0.05) * 0.05;
+    }
+    const double took = NowNs() - begin;
+    const double cpu = NowNs(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin;
+    churn->Close();
+    observer->Stop();
+    if (status != 0) Die("perf failed (apt-get install linux-perf)");
+    // "  12.34%  [k] bpf_prog_0123456789abcdef_nm_egress"
+    const std::string command =
+        "perf report --stdio -q --sort symbol -i " + data + " 2> /dev/null";
+    FILE* const report = popen(command.c_str(), "r");
+    if (report == nullptr) DieWithErrno("start perf");
+    const double cpu_ns = cpu / connections;
+    printf("%.0f connections a second\n\n   ns a connection  function\n",
+           connections / took * 1e9);
+    char line[512], function[256];
+    double percent = 0;
+    for (size_t lines = 0; fgets(line, sizeof(line), report) != nullptr;) {
+      if (sscanf(line, " %lf%% [%*c] %255s", &percent, function) != 2) continue;
+      if (lines++ < kMostLines) {
+        printf("  %16.0f  %s\n", percent / 100 * cpu_ns, function);
+      }
+    }
+    pclose(report);
+    unlink(data.c_str());
+  }
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
@@ -110,6 +173,10 @@ void Measure(const Settings& settings, Run* run) {
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
   return RunBenchmark("throughput", argc, argv, [](Run* run) {
+    if (run->word() == "profile") {
+      Profile({1, run->Of(5000, 500)}, run);
+      return;
+    }
     Measure({run->Of(9, 1), run->Of(300, 20)}, run);
   });
 }
