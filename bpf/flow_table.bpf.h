@@ -89,6 +89,7 @@ struct {
 } nm_flow_stats SEC(".maps");
 
 /* What the reader wants. `netmeter flows` sets them before the load. */
+const volatile __u32 nm_flow_wakeup_bytes;
 const volatile __u32 nm_flow_filters;     /* NM_FILTER_* */
 const volatile __u64 nm_flow_ports[1024]; /* a bit for each port */
 
@@ -223,6 +224,16 @@ static __always_inline bool is_wanted(const struct nm_flow_state *state,
 
 /* --- A record -------------------------------------------------------------- */
 
+/* For bpf_ringbuf_submit(). To wake the reader costs the sender of a packet more than the
+ * record does. The reader looks by itself four times a second. It is only woken if
+ * nm_flow_wakeup_bytes wait for it. */
+static __always_inline __u64 wakeup_of_reader(void) {
+  return bpf_ringbuf_query(&nm_flow_events, BPF_RB_AVAIL_DATA) <
+                 nm_flow_wakeup_bytes
+             ? BPF_RB_NO_WAKEUP
+             : BPF_RB_FORCE_WAKEUP;
+}
+
 /* How a flow is ended. */
 struct nm_ending {
   __u64 now_ns;
@@ -341,7 +352,7 @@ static __noinline int end_flow(const struct nm_flow_key *key,
     bpf_spin_unlock(&flow->lock);
     if (ends && !goes_on(ending)) count_gone(record->state.flags);
     if (ends && record->state.slot) {
-      bpf_ringbuf_submit(record, 0);
+      bpf_ringbuf_submit(record, wakeup_of_reader());
       COUNT_FLOWS(records, 1);
     } else {
       bpf_ringbuf_discard(record, 0);

@@ -71,7 +71,7 @@ int nm_flow_release(struct bpf_sock *sk) {
   event->now_ns = ending.now_ns;
   event->kind = NM_FLOW_PEER;
   event->protocol = key.protocol;
-  bpf_ringbuf_submit(event, 0);
+  bpf_ringbuf_submit(event, wakeup_of_reader());
   return PASS;
 }
 

@@ -243,6 +243,7 @@ absl::Status Follower::Load() {
       (options_.max_flows + 1) / 2;
   bpf_map__set_max_entries(skeleton_->maps.nm_flow_events,
                            options_.buffer_bytes);
+  skeleton_->rodata->nm_flow_wakeup_bytes = options_.buffer_bytes / 16;
   SetFilter();
   if (const int error = flows_bpf__load(skeleton_)) {
     return ObjectStatus(error, "load the BPF programs",
@@ -338,11 +339,13 @@ void Follower::Take(const void* data, size_t size) {
   (*body_)(record);
 }
 
-// Reads records that are there, or arrive within wait_ms.
+// Reads records that are there, and waits for more until many are there, for wait_ms at
+// most.
 absl::Status Follower::TakeSome(int wait_ms, int most) {
   left_ = most;
-  const int count = wait_ms == 0 ? ring_buffer__consume(events_)
-                                 : ring_buffer__poll(events_, wait_ms);
+  int count = wait_ms == 0 ? 0 : ring_buffer__poll(events_, wait_ms);
+  // The programs rarely wake a reader, so records may wait even after a timeout.
+  if (count == 0) count = ring_buffer__consume(events_);
   return count < 0 && count != -EINTR && count != -ECANCELED
              ? ErrnoStatus(count, "read the ring buffer")
              : absl::OkStatus();
