@@ -177,6 +177,23 @@ void GivePendingToOwners(std::vector<UsageRow>* rows) {
 
 namespace {
 
+absl::StatusOr<bool> HasForwardedTwice(Database* history,
+                                       const UsageQuery& query) {
+  if (query.path != "direct" || !query.uplink.empty() ||
+      !query.service.empty() || !query.destination.empty() ||
+      query.exact_destination || query.by == UsageBy::kNothing ||
+      (!query.kind.empty() && query.kind != kForwardedKind)) {
+    return false;
+  }
+  UsageQuery forwarded;
+  forwarded.period = query.period;
+  forwarded.by = UsageBy::kNothing;
+  forwarded.kind = kForwardedKind;
+  const auto usage = ReadUsage(history, forwarded);
+  if (!usage.ok()) return usage.status();
+  return usage->sum.bytes() != 0;
+}
+
 absl::StatusOr<std::vector<Shortfall>> ReadShortfalls(Database* history,
                                                       const UsageQuery& query) {
   std::vector<Shortfall> shortfalls;
@@ -251,6 +268,9 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
   auto gaps = ReadGaps(history, query.period);
   if (!gaps.ok()) return gaps.status();
   usage.gaps = *std::move(gaps);
+  const auto twice = HasForwardedTwice(history, query);
+  if (!twice.ok()) return twice.status();
+  usage.has_forwarded_twice = *twice;
   auto shortfalls = ReadShortfalls(history, query);
   if (!shortfalls.ok()) return shortfalls.status();
   usage.shortfalls = *std::move(shortfalls);

@@ -74,6 +74,9 @@ struct Shortfall {
 struct Usage {
   std::vector<UsageRow> rows;  // most bytes first; times in their order
   Counters sum;
+  // Whether forwarded traffic is in two uplinks of the sum: the one by which it came in,
+  // and the one by which it left.
+  bool has_forwarded_twice = false;
   // If the query selects all traffic of uplinks.
   std::vector<Shortfall> shortfalls;
   std::vector<Gap> gaps;  // those that overlap the period, oldest first

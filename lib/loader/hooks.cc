@@ -270,7 +270,8 @@ absl::Status Forwarding::AttachHooks() {
   for (size_t i = 0; i < kForwardLinks.size(); i++) {
     const char* const pin = kForwardLinks[i];
     NETMETER_ASSIGN_OR_RETURN(const UniqueFd pinned, pins_.OpenIfPinned(pin));
-    if (pinned.ok()) continue;
+    // Without its pin the array of the present links is empty for good.
+    if (pinned.ok() && pins_.Has(kForwardersPin)) continue;
     const bpf_program* const program = bpf_object__find_program_by_name(
         skeleton_->obj, ObjectNameOf(pin).c_str());
     NETMETER_RETURN_IF_ERROR(
@@ -344,7 +345,7 @@ absl::Status Forwarding::Put() const {
   Trace("replaced the program that counts what is forwarded");
   for (size_t i = 0; i < links_.size(); i++) {
     if (!links_[i].ok()) continue;
-    NETMETER_RETURN_IF_ERROR(pins_.Pin(links_[i].get(), kForwardLinks[i]));
+    NETMETER_RETURN_IF_ERROR(pins_.Replace(links_[i].get(), kForwardLinks[i]));
   }
   return absl::OkStatus();
 }

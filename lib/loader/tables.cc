@@ -158,6 +158,12 @@ std::vector<std::string> FindMissingMaps(const PinDir& pins,
     missing.push_back(map.pin);
     *lost = true;
   }
+  for (const char* const pin :
+       {kForwardersPin, kForwardedPin, kForwardedByPin}) {
+    if ((info.features & NM_FEATURE_FORWARDED) != 0 && !pins.Has(pin)) {
+      missing.push_back(pin);
+    }
+  }
   return missing;
 }
 

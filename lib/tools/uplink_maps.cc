@@ -254,6 +254,12 @@ ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
     at(key.uplink, key.interface, AddressOf(key)) += sum;
     at(key.uplink, key.interface, "") -= sum;
   }
+  // If somebody removed the pin of the pairs, they are younger than the clients.
+  for (auto& sample : samples) {
+    for (int64_t& value : sample.second.value) {
+      value = std::max<int64_t>(value, 0);
+    }
+  }
   return samples;
 }
 

@@ -180,6 +180,9 @@ class BillTest(GatewayTest):
                 of_rows = [row[i] for key, row in rows_now.items() if key[0] == uplink]
                 self.assertEqual(sum(of_rows), totals_now[uplink][way], (uplink, way))
         self.assertEqual(self.usage("--by", "uplink")["shortfalls"], [])
+        for options, warns in (([], MEASURED), (["--by", "uplink"], MEASURED), (["--uplink", "lte"], False)):
+            table = lab.run(lab.LIST, "usage", "--database", self.database, *options).decode()
+            self.assertEqual("forwarded traffic is in two uplinks of the sum" in table, warns, options)
         self.check_rows(
             {key: tuple(map(int.__sub__, row, rows.get(key, (0, 0)))) for key, row in rows_now.items()}
         )
@@ -235,7 +238,7 @@ class BillTest(GatewayTest):
             rows = re.findall(r"<tr><td>(?:<span.*?</span>)?(.*?)</td>" + 3 * "<td>(.*?)</td>", part[: part.index("</table>")])
             rows = {name.replace("no uplink", "-"): bytes for name, *bytes in rows}
             table = lab.run(lab.LIST, "usage", "--by", by, "--database", self.database, *options).decode()
-            for line in table.splitlines()[2:]:
+            for line in table[: table.index("\n", table.index("\nsum ") + 1)].splitlines()[2:]:
                 name, *bytes = re.findall(r"^\S+(?: \S+)*|-?[\d.]+ [KMG]?i?B", line)
                 self.assertEqual(rows.pop("<b>sum</b>" if name == "sum" else name), bytes[:3], line)
             self.assertEqual(rows, {})

@@ -361,6 +361,9 @@ std::string FormatReport(const Report& report) {
                     " of TCP were retransmitted.</p>\n");
   }
   if (!report.parts.empty()) {
+    if (report.parts[0].usage.has_forwarded_twice) {
+      absl::StrAppend(&html, "<p>", kForwardedTwice, ".</p>\n");
+    }
     for (const Shortfall& shortfall : report.parts[0].usage.shortfalls) {
       absl::StrAppend(&html, "<p>",
                       Escape(DescribeShortfall(shortfall, report.units)),

@@ -129,6 +129,9 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                                ? "(no such series in this period)\n"
                                : "(nothing was recorded in this period)\n");
   }
+  if (usage.has_forwarded_twice) {
+    absl::StrAppend(&text, kForwardedTwice, "\n");
+  }
   for (const Shortfall& shortfall : usage.shortfalls) {
     absl::StrAppend(&text, DescribeShortfall(shortfall, units), "\n");
   }

@@ -24,6 +24,11 @@ const char* UsageByName(UsageBy by);
 // "ok", "warning" or "used up".
 const char* BudgetWord(const BudgetState& state);
 
+// For a sum with Usage::has_forwarded_twice.
+constexpr char kForwardedTwice[] =
+    "forwarded traffic is in two uplinks of the sum, and may be of programs in "
+    "containers, too: the bill is --uplink NAME";
+
 // "satellite: its interfaces counted ...".
 std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units);
 

@@ -20,6 +20,7 @@ namespace internal {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 UsageRow Row(const std::string& kind, const std::string& name, int64_t tx,
@@ -148,6 +149,15 @@ TEST(PeriodOptionsTest, WordsAreDaysAndMonthsBeforeToday) {
   EXPECT_EQ(get({"--month", "last", "--reset-day", "15"}), "20260915 20261014");
   EXPECT_EQ(get({"--from", "d"}),
             "--from: " + std::string(ParseDay("d").status().message()));
+}
+
+// On a router the sum was twice the bill, and nothing said so.
+TEST_F(UsageTextTest, ASumWithForwardedTrafficIsNoBill) {
+  EXPECT_THAT(FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0),
+              Not(HasSubstr("forwarded")));
+  usage_.has_forwarded_twice = true;
+  EXPECT_THAT(FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0),
+              HasSubstr("\nforwarded traffic is in two uplinks of the sum"));
 }
 
 TEST_F(UsageTextTest, ATableHasTheLastGapsOnly) {

@@ -386,7 +386,7 @@ class TopCommand : public Command {
   SizeUnits units_ = SizeUnits::kBinary;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<SocketPoll> sockets_;
-  // Of the last reading of sockets.
+  // From the last reading of sockets.
   std::map<uint64_t, SocketBytes> socket_bytes_;
   Clock::time_point sockets_read_;
   TopModel model_;

@@ -315,6 +315,22 @@ class ForwardedTest(GatewayTest):
         status = json.loads(lab.run(lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir))
         self.assertTrue(status["features"]["forwarded"]["active"])
 
+    def test_6_a_lost_pin_is_damage_that_a_load_repairs(self):
+        # Nothing forwarded was counted any more, and status said "loaded".
+        if not MEASURED:
+            return
+        client = self.start_client()
+        for pin in ("forwarders", "forwarded_by", "forwarded"):
+            os.remove(os.path.join(self.meter.pin_dir, pin))
+            status = subprocess.run([lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir], stdout=subprocess.PIPE, check=False)
+            self.assertEqual(json.loads(status.stdout)["missing_maps"], [pin])
+            self.meter.load(self.config)
+            lab.run(lab.LOADER, "status", "--pin-dir", self.meter.pin_dir)
+            before = self.forwarded(self.balance())
+            self.ask(client, "10.88.0.1", 100000)
+            after = self.forwarded(self.steady(self.balance)[0])
+            self.assertGreater(after["satellite", "rx"], before["satellite", "rx"] + 200000, pin)
+
 
 # Answers each datagram with one of 500 bytes, with its headers.
 ANSWER_SHORT = """
