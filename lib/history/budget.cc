@@ -400,11 +400,9 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
   if (!usage.ok()) return usage.status();
   if (budget.service.empty() && budget.destination.empty() &&
       budget.kind.empty() && budget.uplink.empty()) {
-    query.by = UsageBy::kNothing;
-    query.kind = kForwardedKind;
-    const auto forwarded = ReadUsage(history, query);
+    const auto forwarded = HasForwarded(history, query.period);
     if (!forwarded.ok()) return forwarded.status();
-    state.repeats_forwarded = forwarded->sum.bytes() != 0;
+    state.repeats_forwarded = *forwarded;
   }
   Counters counted;
   for (const UsageRow& row : usage->rows) {

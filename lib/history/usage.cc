@@ -185,13 +185,7 @@ absl::StatusOr<bool> HasForwardedTwice(Database* history,
       (!query.kind.empty() && query.kind != kForwardedKind)) {
     return false;
   }
-  UsageQuery forwarded;
-  forwarded.period = query.period;
-  forwarded.by = UsageBy::kNothing;
-  forwarded.kind = kForwardedKind;
-  const auto usage = ReadUsage(history, forwarded);
-  if (!usage.ok()) return usage.status();
-  return usage->sum.bytes() != 0;
+  return HasForwarded(history, query.period);
 }
 
 absl::StatusOr<std::vector<Shortfall>> ReadShortfalls(Database* history,
@@ -218,6 +212,16 @@ absl::StatusOr<std::vector<Shortfall>> ReadShortfalls(Database* history,
 }
 
 }  // namespace
+
+absl::StatusOr<bool> HasForwarded(Database* history, const Period& period) {
+  UsageQuery query;
+  query.period = period;
+  query.by = UsageBy::kNothing;
+  query.kind = kForwardedKind;
+  const auto usage = ReadUsage(history, query);
+  if (!usage.ok()) return usage.status();
+  return usage->sum.bytes() != 0;
+}
 
 bool IsByTime(UsageBy by) {
   return by == UsageBy::kHour || by == UsageBy::kDay || by == UsageBy::kMonth ||

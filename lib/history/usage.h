@@ -90,6 +90,9 @@ struct Usage {
 // a row of its own, "pending", which may also be negative. Errors as Database.
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query);
 
+// Whether traffic of this period was forwarded. Errors as Database.
+absl::StatusOr<bool> HasForwarded(Database* history, const Period& period);
+
 }  // namespace internal
 }  // namespace netmeter
 

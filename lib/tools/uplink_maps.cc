@@ -254,7 +254,7 @@ ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
     at(key.uplink, key.interface, AddressOf(key)) += sum;
     at(key.uplink, key.interface, "") -= sum;
   }
-  // If somebody removed the pin of the pairs, they are younger than the clients.
+  // If the pin of the pairs was removed, they are younger than the clients.
   for (auto& sample : samples) {
     for (int64_t& value : sample.second.value) {
       value = std::max<int64_t>(value, 0);

@@ -109,7 +109,7 @@ void Measure(const Settings& settings, Run* run) {
   }
 }
 
-// Prints where the time of a short connection goes, by function, with netmeter. perf(1)
+// Prints the time of a short connection by function, with netmeter. perf(1)
 // samples this process, and knows JITed programs by their names.
 void Profile(const Settings& settings, Run* run) {
   constexpr size_t kMostLines = 50;

@@ -299,25 +299,25 @@ class TopCommand : public Command {
           if (row.owner->destination != view->destination().destination) return;
           TopSocket shown;
           shown.cells = Cells(*columns, row, units_);
-          const SocketBytes now = {NumberOf(row, "tcpi_bytes_sent"),
-                                   NumberOf(row, "tcpi_bytes_received")};
+          const SocketBytes total = {NumberOf(row, "tcpi_bytes_sent"),
+                                     NumberOf(row, "tcpi_bytes_received")};
           const auto before = socket_bytes_.find(row.socket->cookie);
           double sent = 0, received = 0;
           if (before != socket_bytes_.end()) {
             sent =
-                static_cast<double>(now.sent - before->second.sent) / seconds;
+                static_cast<double>(total.sent - before->second.sent) / seconds;
             received =
-                static_cast<double>(now.received - before->second.received) /
+                static_cast<double>(total.received - before->second.received) /
                 seconds;
           }
           shown.cells.insert(
               rates(&shown.cells),
               {ShortBytes(sent, units_), ShortBytes(received, units_)});
           shown.rate = sent + received;
-          shown.bytes = now.sent + now.received;
+          shown.bytes = total.sent + total.received;
           shown.retransmits = NumberOf(row, "tcpi_total_retrans");
           shown.rtt_us = NumberOf(row, "tcpi_rtt");
-          bytes[row.socket->cookie] = now;
+          bytes[row.socket->cookie] = total;
           sockets.rows.push_back(std::move(shown));
           if (!connection) return;
           sockets.connections++;
