@@ -325,6 +325,19 @@ std::vector<RunningProcess> RunningProcesses() {
 
 namespace {
 
+// Ticks after boot; 0 if it has ended. Process ids are used again: a child's may be lower
+// than its parent's.
+uint64_t StartTimeOf(uint32_t tgid) {
+  const std::string stat =
+      ReadSome(absl::StrCat("/proc/", tgid, "/stat"), 4096);
+  // proc(5): the 22nd field. The second, "(name)", may have spaces.
+  const std::vector<absl::string_view> fields =
+      absl::StrSplit(absl::string_view(stat).substr(stat.rfind(')') + 1), ' ');
+  uint64_t ticks = 0;
+  if (fields.size() > 20 && !absl::SimpleAtoi(fields[20], &ticks)) return 0;
+  return ticks;
+}
+
 // Whether a process is in `cgroup` or below; "" is the root.
 bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
   const std::string path = CgroupOf(tgid);
@@ -338,10 +351,12 @@ bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
 
 void ForEachOpenSocket(const std::string& below,
                        const std::function<void(const OpenSocket&)>& body) {
-  std::vector<uint32_t> tgids = RunningTgids();
-  std::sort(tgids.begin(), tgids.end(), std::greater<uint32_t>());
-  for (const uint32_t tgid : tgids) {
-    if (!IsInCgroup(tgid, below)) continue;
+  std::vector<std::pair<uint64_t, uint32_t>> by_age;
+  for (const uint32_t tgid : RunningTgids()) {
+    if (IsInCgroup(tgid, below)) by_age.emplace_back(StartTimeOf(tgid), tgid);
+  }
+  std::sort(by_age.rbegin(), by_age.rend());
+  for (const auto& [age, tgid] : by_age) {
     // If a process ends meanwhile, its pidfd fails (ESRCH), so a reused number is not
     // confused with it.
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, tgid, 0)));

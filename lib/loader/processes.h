@@ -92,8 +92,8 @@ struct OpenSocket {
 };
 
 // Calls body(socket) for each IPv4 and IPv6 socket of the processes in this cgroup and
-// below, once per process that holds it. Processes with higher ids come first, so that a
-// service precedes the init that activated it. `cgroup` is as in /proc/PID/cgroup; "" is
+// below, once per process that holds it. Younger processes come first, so that a service
+// precedes the init that activated it. `cgroup` is as in /proc/PID/cgroup; "" is
 // the root.
 void ForEachOpenSocket(const std::string& cgroup,
                        const std::function<void(const OpenSocket&)>& body);

@@ -98,6 +98,8 @@ ELDER = """listener = listen(int(sys.argv[1]))
 say('listening')
 sock = listener.accept()[0]
 shared = udp(int(sys.argv[1]))
+with open('/proc/sys/kernel/ns_last_pid', 'w') as last:
+    last.write('300')
 if os.fork() == 0:
     os.set_inheritable(shared.fileno(), True)
     os.execv(sys.executable, [sys.executable, '-m', 'magma.heir.main', str(shared.fileno())])
@@ -480,6 +482,8 @@ heard('end')
             first = self.in_cloud()
             first.connect((lab.Cloud.HERE, self.port))
             self.hear(process, "heir")
+            # A shared socket is the younger process's. Its id is lower here: ids are used
+            # again, and once the elder got the bytes.
             self.meter.load({})
             self.before = {}
             # Received payload counts from the first acknowledgement on.
