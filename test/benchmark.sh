@@ -17,7 +17,8 @@
 #                empty programs, netmeter, others, tcpdump, nethogs
 #   churn        like throughput, for short connections; with --profile instead: the
 #                time of a connection by function, with netmeter (needs linux-perf)
-#   forwarding   the cost of forwarded packets: no run of netmeter's programs
+#   forwarding   the cost of forwarded packets: without uplinks no run of netmeter's
+#                programs; with uplinks, beside traffic control (tc)
 #   names        the largest cost of reading a name from a connection's first bytes
 #   read         a read by the library: 16 series, and 4,096
 #   scrape       /metrics and GetMetrics of 4,096 series
@@ -33,7 +34,7 @@
 # Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
 # figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
-usage() { sed -n '3,34s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,35s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in

@@ -20,7 +20,7 @@ import targets
 
 # What cannot be had on every machine, by subject: packages that need not be
 # installed, hooks that the kernel need not have, and code that it may hide.
-OPTIONAL = {"nethogs", "tcpdump", "kernsnoopd", "netobserv", "netmeter, claimed adds"}
+OPTIONAL = {"nethogs", "tcpdump", "kernsnoopd", "netobserv", "tc", "tc, egress", "netmeter, claimed adds"}
 
 
 class SignalTest(unittest.TestCase):
@@ -83,6 +83,11 @@ class BenchmarkTest(unittest.TestCase):
     def test_what_is_counted_is_exact(self):
         for name in ("IPv4", "IPv6"):
             self.assertEqual(self.results.fact("forwarding", name + ": runs for forwarded packets"), 0)
+        # What forwarded packets cost with uplinks is beside what they would cost by tc.
+        for case in ("forwarded/udp", "local/udp"):
+            subjects = self.results.subjects("forwarding", case, "packets/s")
+            self.assertIn("netmeter, uplinks", subjects)
+            self.assertEqual({"tc", "tc, egress"} - set(subjects) - self.results.skipped("forwarding"), set())
         for value in self.results.facts_ending("sockets", "missing in the counters").values():
             self.assertEqual(value, 0)
         for value in self.results.facts_ending("read", ": system calls").values():

@@ -6,8 +6,9 @@
 // counts runs, with the meter on a cgroup that all sockets of the three belong to: each
 // packet must run one program at its sender and one at its receiver. One more run would
 // mean that the router had one, too. Then it measures the rate with both ends outside of
-// the cgroup, as other hosts are, beside meters that watch the router's interfaces (here:
-// one of the two).
+// the cgroup, as other hosts are, beside meters that watch the router's interfaces: both if
+// they would count forwarded traffic, otherwise one. Last it measures what packets of the
+// router's own socket pay, which is in the cgroup: traffic control sees them, too.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -60,6 +61,22 @@ class Row {
     Shell("ip route add default via 10.78.2.2");
     Shell("ip -6 route add default via fd78:2::2");
     EnterNetwork(sender_);
+  }
+
+  // A socket of the router that sends to the sender's host, in the cgroup.
+  void OpenLocal(OwnCgroup* cgroup) {
+    receive_ = UniqueFd(
+        Check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
+    Bind(receive_, At("10.78.1.1", kPort));
+    EnterNetwork(router_);
+    std::string error;
+    if (!cgroup->Enter(&error)) Die(error);
+    send_ = UniqueFd(
+        Check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
+    Connect(send_, At("10.78.1.1", kPort));
+    if (!cgroup->Leave()) Die("cannot leave the cgroup");
+    EnterNetwork(sender_);
+    Send(kBatch);
   }
 
   // Connected sockets of both ends.
@@ -195,10 +212,10 @@ void CountRuns(const Settings& settings, Row* row, Run* run) {
   if (!run->cgroup()->Leave()) Die("cannot leave the cgroup");
 }
 
-void MeasureRates(const Settings& settings, Row* row, Run* run) {
-  auto observers = MakeObservers(run);
+void MeasureRates(const Settings& settings, const std::string& test_case,
+                  const std::vector<std::unique_ptr<Observer>>& observers,
+                  Row* row, Run* run) {
   const Place place = {"router", "nm1", "", "", true};
-  row->Open(AF_INET);
   std::vector<bool> missing(observers.size());
   ForEachRound(settings.rounds, static_cast<int>(observers.size()), [&](int i) {
     const auto index = static_cast<size_t>(i);
@@ -215,13 +232,17 @@ void MeasureRates(const Settings& settings, Row* row, Run* run) {
     }
     row->Send(settings.packets / 20);
     const double start = NowNs();
+    const double cpu = OwnCpuNs() + observer->CpuNs();
     row->Send(settings.packets);
+    const double spent = OwnCpuNs() + observer->CpuNs() - cpu;
     const double rate = settings.packets / (NowNs() - start) * 1e9;
     row->EnterRouter();
     observer->Stop();
     row->EnterSender();
-    run->results()->Add("router/udp", observer->name(), "packets/s",
-                        Better::kMore, rate);
+    run->results()->Add(test_case, observer->name(), "packets/s", Better::kMore,
+                        rate);
+    run->results()->Add(test_case, observer->name(), "CPU ns per packet",
+                        Better::kLess, spent / settings.packets);
   });
 }
 
@@ -230,7 +251,11 @@ void Measure(const Settings& settings, Run* run) {
   if (!EnterOwnNetwork(&error)) Die(error);
   Row row;
   CountRuns(settings, &row, run);
-  MeasureRates(settings, &row, run);
+  const auto observers = MakeObservers(run, {"nm1", "nm2"});
+  row.Open(AF_INET);
+  MeasureRates(settings, "forwarded/udp", observers, &row, run);
+  row.OpenLocal(run->cgroup());
+  MeasureRates(settings, "local/udp", observers, &row, run);
 }
 
 }  // namespace
@@ -240,6 +265,6 @@ void Measure(const Settings& settings, Run* run) {
 int main(int argc, char** argv) {
   using namespace netmeter::internal;
   return RunBenchmark("forwarding", argc, argv, [](Run* run) {
-    Measure({run->Of(15, 1), run->Of(100000, 2000)}, run);
+    Measure({run->Of(15, 1), run->Of(50000, 2000)}, run);
   });
 }

@@ -159,46 +159,60 @@ class Skydive : public Observer {
   UniqueFd socket_;
 };
 
-class Netobserv : public Observer {
+// Programs of traffic control.
+class TrafficControl : public Observer {
  public:
-  explicit Netobserv(Peers peers)
-      : Observer("netobserv"), peers_(std::move(peers)) {}
+  // `interfaces`: empty for that of the place. `ingress`: may be null.
+  TrafficControl(const std::string& name, Peers peers, bpf_program* egress,
+                 bpf_program* ingress, std::vector<std::string> interfaces)
+      : Observer(name),
+        peers_(std::move(peers)),
+        egress_(egress),
+        ingress_(ingress),
+        interfaces_(std::move(interfaces)) {}
   std::string Start(int, const Place& place) override {
-    hook_.sz = sizeof(hook_);
-    hook_.ifindex = static_cast<int>(if_nametoindex(place.interface.c_str()));
-    hook_.attach_point =
-        static_cast<bpf_tc_attach_point>(BPF_TC_INGRESS | BPF_TC_EGRESS);
-    if (int error = bpf_tc_hook_create(&hook_)) {
-      errno = -error;
-      return Errno("traffic control");
-    }
-    created_ = true;
-    if (!Attach(BPF_TC_EGRESS, peers_->progs.bm_observe_tx) ||
-        !Attach(BPF_TC_INGRESS, peers_->progs.bm_observe_rx)) {
-      return Errno("attach to traffic control");
+    const auto names = interfaces_.empty()
+                           ? std::vector<std::string>{place.interface}
+                           : interfaces_;
+    for (const std::string& interface : names) {
+      bpf_tc_hook hook = {};
+      hook.sz = sizeof(hook);
+      hook.ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
+      hook.attach_point =
+          static_cast<bpf_tc_attach_point>(BPF_TC_INGRESS | BPF_TC_EGRESS);
+      if (int error = bpf_tc_hook_create(&hook)) {
+        errno = -error;
+        return Errno("traffic control");
+      }
+      hooks_.push_back(hook);
+      if (!Attach(hook, BPF_TC_EGRESS, egress_) ||
+          (ingress_ != nullptr && !Attach(hook, BPF_TC_INGRESS, ingress_))) {
+        return Errno("attach to traffic control");
+      }
     }
     return "";
   }
   void Stop() override {
-    if (!std::exchange(created_, false)) return;
-    hook_.attach_point =
-        static_cast<bpf_tc_attach_point>(BPF_TC_INGRESS | BPF_TC_EGRESS);
-    bpf_tc_hook_destroy(&hook_);
+    for (bpf_tc_hook& hook : hooks_) bpf_tc_hook_destroy(&hook);
+    hooks_.clear();
   }
 
  private:
-  bool Attach(bpf_tc_attach_point point, bpf_program* program) {
-    hook_.attach_point = point;
+  static bool Attach(bpf_tc_hook hook, bpf_tc_attach_point point,
+                     bpf_program* program) {
+    hook.attach_point = point;
     LIBBPF_OPTS(bpf_tc_opts, options);
     options.prog_fd = bpf_program__fd(program);
-    const int error = bpf_tc_attach(&hook_, &options);
+    const int error = bpf_tc_attach(&hook, &options);
     errno = -error;
     return error == 0;
   }
 
   const Peers peers_;
-  bpf_tc_hook hook_ = {};
-  bool created_ = false;
+  bpf_program* const egress_;
+  bpf_program* const ingress_;
+  const std::vector<std::string> interfaces_;
+  std::vector<bpf_tc_hook> hooks_;
 };
 
 // For a command: its text has the interface's name at this place.
@@ -281,26 +295,50 @@ class Process : public Observer {
   double start_ns_ = 0;
 };
 
-// netmeter-loader's own meter, and netmeter flows --follow, which reads each record.
-class Followed : public Observer {
+// netmeter-loader's own meter.
+class Loaded : public Observer {
+ public:
+  Loaded(const std::string& name, const std::string& cgroup,
+         const std::string& pin_dir, const std::string& options)
+      : Observer(name),
+        load_(std::string(kLoader) + " load --quiet --group '' --cgroup " +
+              cgroup + " --pin-dir " + pin_dir + options),
+        unload_(std::string(kLoader) + " unload --quiet --pin-dir " + pin_dir) {
+  }
+  ~Loaded() override { Loaded::Stop(); }
+
+  std::string Start(int, const Place&) override {
+    std::string error;
+    loaded_ = RunCommand(load_, &error);
+    if (!loaded_) Die(error);
+    return "";
+  }
+  void Stop() override {
+    std::string error;
+    if (std::exchange(loaded_, false) && !RunCommand(unload_, &error))
+      Die(error);
+  }
+
+ private:
+  static constexpr char kLoader[] = "lib/loader/netmeter-loader";
+  const std::string load_, unload_;
+  bool loaded_ = false;
+};
+
+// It, and netmeter flows --follow, which reads each record.
+class Followed : public Loaded {
  public:
   Followed(const std::string& cgroup, const std::string& pin_dir)
-      : Observer("netmeter, followed"),
-        load_(std::string(kLoader) + " load --quiet --group '' --cgroup " +
-              cgroup + " --pin-dir " + pin_dir),
-        unload_(std::string(kLoader) + " unload --quiet --pin-dir " + pin_dir),
+      : Loaded("netmeter, followed", cgroup, pin_dir, ""),
         follower_("",
                   {"lib/tools/netmeter", "flows", "--follow", "--json",
                    "--pin-dir", pin_dir},
                   "") {}
-  ~Followed() override { Stop(); }
 
   std::string Start(int cgroup_fd, const Place& place) override {
-    std::string error;
-    loaded_ = RunCommand(load_, &error);
-    if (!loaded_) Die(error);
+    Loaded::Start(cgroup_fd, place);
     const uint32_t alone = ProgramsOf(cgroup_fd);
-    error = follower_.Start(cgroup_fd, place);
+    const std::string error = follower_.Start(cgroup_fd, place);
     if (!error.empty()) Die(error);
     for (int i = 0; ProgramsOf(cgroup_fd) == alone; ++i) {
       if (i == 1000) Die("netmeter flows does not follow");
@@ -310,9 +348,7 @@ class Followed : public Observer {
   }
   void Stop() override {
     follower_.Stop();
-    std::string error;
-    if (std::exchange(loaded_, false) && !RunCommand(unload_, &error))
-      Die(error);
+    Loaded::Stop();
   }
   double CpuNs() const override { return follower_.CpuNs(); }
 
@@ -326,10 +362,7 @@ class Followed : public Observer {
     return count;
   }
 
-  static constexpr char kLoader[] = "lib/loader/netmeter-loader";
-  const std::string load_, unload_;
   Process follower_;
-  bool loaded_ = false;
 };
 
 // With the best of the hooks that the kernel lets kernsnoopd have. Which one is
@@ -359,7 +392,8 @@ double OwnCpuNs() {
   return ns;
 }
 
-std::vector<std::unique_ptr<Observer>> MakeObservers(Run* run) {
+std::vector<std::unique_ptr<Observer>> MakeObservers(
+    Run* run, const std::vector<std::string>& router) {
   const std::string cgroup = run->CgroupPath();
   run->MountDirectory();
   const Comparison comparison(comparison_bpf__open_and_load(),
@@ -381,7 +415,9 @@ std::vector<std::unique_ptr<Observer>> MakeObservers(Run* run) {
                                              peers->progs.bm_systemd_tx,
                                              peers->progs.bm_systemd_rx));
   all.push_back(std::make_unique<Skydive>(peers));
-  all.push_back(std::make_unique<Netobserv>(peers));
+  all.push_back(std::make_unique<TrafficControl>(
+      "netobserv", peers, peers->progs.bm_observe_tx,
+      peers->progs.bm_observe_rx, std::vector<std::string>()));
   all.push_back(std::make_unique<Process>(
       "tcpdump",
       std::vector<std::string>{"tcpdump", "-Z", "root", "-n", "-w", "/dev/null",
@@ -390,6 +426,17 @@ std::vector<std::unique_ptr<Observer>> MakeObservers(Run* run) {
   all.push_back(std::make_unique<Process>(
       "nethogs", std::vector<std::string>{"nethogs", "-a", "-t", kInterface},
       ""));
+  if (router.empty()) return all;
+  const std::string config = run->directory() + "/uplinks.yml";
+  std::ofstream(config) << "uplinks: {a: [" << router.at(0) << "], b: ["
+                        << router.at(1) << "]}\n";
+  all.push_back(std::make_unique<Loaded>("netmeter, uplinks", cgroup,
+                                         run->directory() + "/pins",
+                                         " --config " + config));
+  all.push_back(std::make_unique<TrafficControl>(
+      "tc", peers, peers->progs.bm_tc_tx, peers->progs.bm_tc_rx, router));
+  all.push_back(std::make_unique<TrafficControl>(
+      "tc, egress", peers, peers->progs.bm_tc_forwarded, nullptr, router));
   return all;
 }
 

@@ -14,6 +14,13 @@
 //   netobserv      traffic control of the interface
 //   tcpdump        -w /dev/null on the interface
 //   nethogs        on the interface
+//
+// On a router also:
+//   netmeter, uplinks
+//                  as netmeter-loader loads it, with its two interfaces as uplinks
+//   tc             traffic control of both interfaces, both directions: the least that
+//                  would count forwarded traffic there
+//   tc, egress     packets that leave by them and came in by an interface
 
 #ifndef NETMETER_TEST_BENCHMARK_OBSERVER_H_
 #define NETMETER_TEST_BENCHMARK_OBSERVER_H_
@@ -47,8 +54,9 @@ class Observer {
 };
 
 // All observers, in the order above. Loads the programs; ends the process if that fails.
-// Takes the run's directory.
-std::vector<std::unique_ptr<Observer>> MakeObservers(Run* run);
+// Takes the run's directory. `router`: its two interfaces, if there is one.
+std::vector<std::unique_ptr<Observer>> MakeObservers(
+    Run* run, const std::vector<std::string>& router = {});
 
 // The CPU time of this process and of the kernel's softirq threads.
 double OwnCpuNs();

@@ -70,6 +70,49 @@ int bm_observe_tx(struct __sk_buff *skb) { return observe(skb, 1); }
 SEC("tc")
 int bm_observe_rx(struct __sk_buff *skb) { return observe(skb, 0); }
 
+/* --- tc: forwarded traffic by traffic control --------------------------------
+ *
+ * The least that a meter would need on kernels without netfilter programs: the
+ * bytes and packets of each interface, less those that it counts at its sockets;
+ * or, at egress alone, only packets that came in by an interface. */
+
+/* Interfaces -> counts of each CPU. */
+#define BM_INTERFACES 256
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, BM_INTERFACES);
+  __type(key, __u32);
+  __type(value, struct bm_count);
+} bm_interfaces SEC(".maps");
+
+static __always_inline int count_interfaces(__u32 key, __u32 bytes) {
+  struct bm_count *count;
+
+  key &= BM_INTERFACES - 1;
+  count = bpf_map_lookup_elem(&bm_interfaces, &key);
+  if (!count) return -1;
+  count->bytes += bytes;
+  count->packets++;
+  return -1;
+}
+
+SEC("tc")
+int bm_tc_tx(struct __sk_buff *skb) {
+  return count_interfaces(skb->ifindex << 1, skb->len);
+}
+
+SEC("tc")
+int bm_tc_rx(struct __sk_buff *skb) {
+  return count_interfaces(skb->ifindex << 1 | 1, skb->len);
+}
+
+SEC("tc")
+int bm_tc_forwarded(struct __sk_buff *skb) {
+  if (!skb->ingress_ifindex) return -1; /* of this host */
+  return count_interfaces(skb->ingress_ifindex << 4 | (skb->ifindex & 15),
+                          skb->len);
+}
+
 /* --- kernsnoopd: each call of tcp_sendmsg() --------------------------------
  *
  * It uses a kprobe. fentry costs less, and the tracepoint that sendmsg(2) comes

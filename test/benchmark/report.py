@@ -59,9 +59,10 @@ SECTIONS = {
     ),
     "forwarding": (
         "Forwarded packets",
-        "Packets a second through a router with each of them. Without uplinks, netmeter's programs do not run "
-        "for forwarded packets, which the last lines count.",
-        ["packets/s"],
+        "Packets a second through a router with each of them, and those that the router itself sends. Without "
+        "uplinks, netmeter's programs do not run for forwarded packets, which the last lines count. \"tc\" is the "
+        "least that would count forwarded packets by traffic control, on kernels without netfilter programs.",
+        ["packets/s", "CPU ns per packet"],
     ),
     "names": (
         "Names on the wire",
