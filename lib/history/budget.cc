@@ -28,7 +28,6 @@ namespace {
 
 constexpr size_t kMostBytes = 1 << 20;
 constexpr size_t kMostBudgets = 1000;
-constexpr int64_t kDay = 86400;
 constexpr absl::string_view kWeekdays[] = {"mon", "tue", "wed", "thu",
                                            "fri", "sat", "sun"};
 
@@ -359,27 +358,6 @@ absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file) {
   return ParseBudgets(text, file);
 }
 
-namespace {
-
-// The hour at which the history begins, or the day if its hours were removed.
-absl::StatusOr<int64_t> FirstRecord(Database* history) {
-  Statement hours = history->Prepare("SELECT MIN(start) FROM hour");
-  const int64_t hour = hours.Step() ? hours.Integer(0) : 0;
-  Statement days = history->Prepare(
-      "SELECT MIN(day) FROM (SELECT day FROM day UNION ALL "
-      "SELECT day FROM summed_day)");
-  const int64_t day = days.Step() ? days.Integer(0) : 0;
-  for (const Statement* statement : {&hours, &days}) {
-    if (!statement->status().ok()) return statement->status();
-  }
-  if (day == 0) return hour;
-  const int64_t start = StartOf(static_cast<Day>(day));
-  // The day of the first hour began before it.
-  return hour == 0 || start + kDay <= hour ? start : hour;
-}
-
-}  // namespace
-
 absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
                                             const Budget& budget, int64_t now) {
   BudgetState state;
@@ -429,23 +407,17 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
     state.used = static_cast<int64_t>(
         std::llround(static_cast<double>(state.used) * budget.factor));
   }
-  const int64_t begin = StartOf(state.period.from);
-  const int64_t end = StartOf(AddDays(state.period.to, 1));
   const auto first = FirstRecord(history);
   if (!first.ok()) return first.status();
-  // A history that is younger than its period has only its own time for a forecast.
-  const int64_t known = *first > begin + kDay ? *first : begin;
-  // A day, or a quarter of a period of few days.
-  const int64_t enough = std::min(kDay, (end - begin) / 4);
-  if (now - known >= enough) {
+  const Outlook outlook = OutlookOf(state.period, *first, now);
+  if (outlook.to_come >= 0) {
     state.forecast =
-        state.used + static_cast<int64_t>(static_cast<double>(state.used) *
-                                          static_cast<double>(end - now) /
-                                          static_cast<double>(now - known));
+        state.used +
+        static_cast<int64_t>(static_cast<double>(state.used) * outlook.to_come);
   } else {
     state.forecast_unknown =
         absl::StrCat("too little of this period is recorded (it comes at ",
-                     FormatTime(known + enough), ")");
+                     FormatTime(outlook.known_at), ")");
   }
   state.percent = static_cast<int64_t>(
       std::min(1e18, std::floor(100.0 * static_cast<double>(state.used) /

@@ -611,6 +611,41 @@ TEST_F(RecordTest, WhatIsForwardedBelongsToItsUplinkAndToNoService) {
   EXPECT_EQ(usage->rows[1].counters.bytes(), 5);
 }
 
+// vnStat's estimate and average rates.
+TEST_F(RecordTest, ARunningPeriodHasAnEstimateAndItsRowsTheirTime) {
+  reading_.now = StartOf(20261101) + 12 * 3600;
+  Count("mme", 1000);
+  RecordNow();
+  Wait(2 * 86400);
+  Count("mme", 5000);
+  RecordNow();
+  UsageQuery query;
+  query.period = {20261101, 20261104};
+  query.by = UsageBy::kDay;
+  query.now = reading_.now;  // after 2.5 of 4 days
+  auto usage = ReadUsage(history_.get(), query);
+  ASSERT_TRUE(usage.ok()) << usage.status();
+  ASSERT_TRUE(usage->estimated.has_value());
+  EXPECT_EQ(usage->estimated->tx_bytes(), 9600);
+  ASSERT_EQ(usage->rows.size(), 2u);
+  EXPECT_EQ(usage->rows[0].seconds, 12 * 3600);  // since the first record
+  EXPECT_EQ(usage->rows[1].seconds, 12 * 3600);  // until now
+  query.by = UsageBy::kHour;
+  EXPECT_EQ(ReadUsage(history_.get(), query)->rows[0].seconds, 3600);
+  // The period begins within the month.
+  query.by = UsageBy::kMonth;
+  query.period.from = 20261102;
+  EXPECT_EQ(ReadUsage(history_.get(), query)->rows[0].seconds, 36 * 3600);
+  query.by = UsageBy::kYear;
+  query.now = StartOf(20270303);
+  usage = ReadUsage(history_.get(), query);
+  EXPECT_EQ(usage->rows[0].seconds, 3 * 86400);
+  EXPECT_FALSE(usage->estimated.has_value());  // it is over
+  query.now = StartOf(20261101) + 13 * 3600;
+  query.period.from = 20261101;
+  EXPECT_FALSE(ReadUsage(history_.get(), query)->estimated.has_value());
+}
+
 // 100 packets of a service and 100 of a tunnel. The bug: the uplink had only the former.
 TEST_F(RecordTest, AnUplinkHasWhatItsInterfacesCounted) {
   Count("mme", 100000);

@@ -17,6 +17,9 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+constexpr int64_t kHour = 3600;
+constexpr int64_t kDay = 24 * kHour;
+
 // Traffic without a destination of its own that gets a separate row.
 constexpr char kNoDestination[] =
     "s.kind IN ('pending', 'forwarded', 'uncounted')";
@@ -91,6 +94,24 @@ std::string TimeText(UsageBy by, int64_t time) {
   return day.substr(0, by == UsageBy::kMonth  ? 7
                        : by == UsageBy::kYear ? 4
                                               : day.size());
+}
+
+// How much of a row's time is over, within the period and the history.
+int64_t SecondsOf(const UsageQuery& query, int64_t time, int64_t first_record) {
+  int64_t begin = time, end = time + kHour;
+  if (query.by != UsageBy::kHour || time < 0) {
+    const Day day = static_cast<Day>(std::abs(time));
+    const Period days = query.by == UsageBy::kMonth
+                            ? PeriodOf(day / 100, day % 100, 1)
+                        : query.by == UsageBy::kYear
+                            ? Period{day * 10000 + 101, day * 10000 + 1231}
+                            : Period{day, day};
+    begin = StartOf(days.from);
+    end = StartOf(AddDays(days.to, 1));
+  }
+  begin = std::max({begin, first_record, StartOf(query.period.from)});
+  end = std::min({end, query.now, StartOf(AddDays(query.period.to, 1))});
+  return std::max<int64_t>(0, end - begin);
 }
 
 // Sums by series first: there are many rows of few series. A time belongs to the key only
@@ -213,6 +234,37 @@ absl::StatusOr<std::vector<Shortfall>> ReadShortfalls(Database* history,
 
 }  // namespace
 
+absl::StatusOr<int64_t> FirstRecord(Database* history) {
+  Statement hours = history->Prepare("SELECT MIN(start) FROM hour");
+  const int64_t hour = hours.Step() ? hours.Integer(0) : 0;
+  Statement days = history->Prepare(
+      "SELECT MIN(day) FROM (SELECT day FROM day UNION ALL "
+      "SELECT day FROM summed_day)");
+  const int64_t day = days.Step() ? days.Integer(0) : 0;
+  for (const Statement* statement : {&hours, &days}) {
+    if (!statement->status().ok()) return statement->status();
+  }
+  if (day == 0) return hour;
+  const int64_t start = StartOf(static_cast<Day>(day));
+  // The day of the first hour began before it.
+  return hour == 0 || start + kDay <= hour ? start : hour;
+}
+
+Outlook OutlookOf(const Period& period, int64_t first_record, int64_t now) {
+  const int64_t begin = StartOf(period.from);
+  const int64_t end = StartOf(AddDays(period.to, 1));
+  // A history that is younger than its period has only its own time.
+  const int64_t known = first_record > begin + kDay ? first_record : begin;
+  // A day, or a quarter of a period of few days.
+  Outlook outlook;
+  outlook.known_at = known + std::min(kDay, (end - begin) / 4);
+  if (now >= outlook.known_at) {
+    outlook.to_come =
+        static_cast<double>(end - now) / static_cast<double>(now - known);
+  }
+  return outlook;
+}
+
 absl::StatusOr<bool> HasForwarded(Database* history, const Period& period) {
   UsageQuery query;
   query.period = period;
@@ -239,6 +291,9 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
       .Bind(7, query.kind)
       .Bind(8, int64_t{query.exact_destination})
       .Bind(9, int64_t{query.with_pending});
+  absl::StatusOr<int64_t> first = 0;
+  if (query.now != 0) first = FirstRecord(history);
+  if (!first.ok()) return first.status();
   Usage usage;
   while (select.Step()) {
     UsageRow row;
@@ -248,6 +303,9 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
     if (query.by == UsageBy::kHour) {
       row.hour = std::max<int64_t>(0, select.Integer(1));
     }
+    if (IsByTime(query.by) && query.now != 0) {
+      row.seconds = SecondsOf(query, select.Integer(1), *first);
+    }
     for (size_t i = 0; i < kCounterCount; ++i) {
       row.counters.value[i] = select.Integer(static_cast<int>(2 + i));
     }
@@ -255,6 +313,14 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
     usage.rows.push_back(std::move(row));
   }
   if (!select.status().ok()) return select.status();
+  if (query.now != 0 && query.now < StartOf(AddDays(query.period.to, 1))) {
+    const Outlook outlook = OutlookOf(query.period, *first, query.now);
+    if (outlook.to_come >= 0) usage.estimated = usage.sum;
+    for (size_t i = 0; usage.estimated.has_value() && i < kCounterCount; ++i) {
+      usage.estimated->value[i] += static_cast<int64_t>(
+          static_cast<double>(usage.sum.value[i]) * outlook.to_come);
+    }
+  }
   if (query.by == UsageBy::kService) GivePendingToOwners(&usage.rows);
   usage.rows.erase(
       std::remove_if(usage.rows.begin(), usage.rows.end(),

@@ -10,6 +10,7 @@
 #ifndef NETMETER_LIB_HISTORY_USAGE_H_
 #define NETMETER_LIB_HISTORY_USAGE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,8 @@ struct UsageQuery {
   // Selects only traffic that may have a destination; "" stands for none. A destination
   // may have the name "-" or "pending".
   bool exact_destination = false;
+  // The time, for UsageRow::seconds and Usage::estimated; 0: without them.
+  int64_t now = 0;
 };
 
 struct UsageRow {
@@ -60,6 +63,8 @@ struct UsageRow {
   std::string name;
   Counters counters;
   int64_t hour = 0;  // by hour: its start, as Unix time; 0 for a whole day
+  // By time: how much of it is over, within the period and the history.
+  int64_t seconds = 0;
   bool with_pending = false;  // by service: includes pending traffic
 };
 
@@ -74,6 +79,9 @@ struct Shortfall {
 struct Usage {
   std::vector<UsageRow> rows;  // most bytes first; times in their order
   Counters sum;
+  // The sum of the whole period, if it goes on as it did so far. Nothing if the period
+  // does not run, or if too little of it is recorded.
+  std::optional<Counters> estimated;
   // Whether forwarded traffic is in two uplinks of the sum: the one by which it came in,
   // and the one by which it left.
   bool has_forwarded_twice = false;
@@ -89,6 +97,18 @@ struct Usage {
 // traffic then has a row of kind "pending", which may be negative. By destination it has
 // a row of its own, "pending", which may also be negative. Errors as Database.
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query);
+
+// What a running period is still going to have.
+struct Outlook {
+  // As a multiple of its traffic until now; below 0: too little is recorded.
+  double to_come = -1;
+  int64_t known_at = 0;  // Unix time, when enough is recorded
+};
+Outlook OutlookOf(const Period& period, int64_t first_record, int64_t now);
+
+// The hour at which the history begins, or the day if its hours were removed; 0: it is
+// empty. Errors as Database.
+absl::StatusOr<int64_t> FirstRecord(Database* history);
 
 // Whether traffic of this period was forwarded. Errors as Database.
 absl::StatusOr<bool> HasForwarded(Database* history, const Period& period);

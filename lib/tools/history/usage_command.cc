@@ -39,6 +39,10 @@ over the link. --path interface shows what each interface counted.
 The column SERVICE has the name of any series: a service, a program, a unit, a
 container or an interface, as KIND says. Two kinds of one name are two rows.
 
+The line `estimated` has the sum of a period that runs, if it goes on as it did so far;
+it needs one recorded day, or a quarter of a shorter period. AVERAGE is the rate of a
+row by hour, day, month or year, of both directions, as far as its time is over.
+
 What is not known exactly stands below the table:
   lost     a reboot or an unload: at most what was counted since the last record
   delayed  nothing was recorded for a time: its bytes stand in the hour of its end
@@ -136,6 +140,7 @@ class UsageCommand : public Command {
     const auto period = period_.Get(Today());
     if (!period.ok()) return period.status();
     query_.period = *period;
+    query_.now = time(nullptr);
     return absl::OkStatus();
   }
 

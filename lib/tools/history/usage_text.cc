@@ -49,6 +49,11 @@ void AddCounters(const Counters& counters, nlohmann::ordered_json* json) {
   }
 }
 
+// Both directions. Below 0: the row is no time.
+int64_t AverageBits(const UsageRow& row) {
+  return row.seconds == 0 ? -1 : row.counters.bytes() * 8 / row.seconds;
+}
+
 // In output for programs, the kind of a row tells that it has no destination. In a
 // table its name does.
 bool HasKind(const UsageQuery& query) {
@@ -97,6 +102,7 @@ std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units) {
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                              SizeUnits units, size_t width) {
   const bool with_kind = query.by == UsageBy::kService;
+  const bool by_time = IsByTime(query.by);
   TextTable table(
       {{absl::AsciiStrToUpper(UsageByName(query.by)), TextColumn::kLeft},
        {with_kind ? "KIND" : "", TextColumn::kLeft, with_kind ? 2 : 9},
@@ -104,20 +110,29 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
        {"RECEIVED", TextColumn::kRight, 1},
        {"TOTAL", TextColumn::kRight},
        {"SHARE", TextColumn::kRight, 3},
+       {by_time ? "AVERAGE" : "", TextColumn::kRight, by_time ? 2 : 9},
        {"RETRANSMIT", TextColumn::kRight, 4}});
   const auto add = [&](const std::string& name, const std::string& kind,
-                       const Counters& counters) {
+                       const Counters& counters, const std::string& average,
+                       bool has_share = true) {
     table.Add({name, kind, HumanSignedBytes(counters.tx_bytes(), units),
                HumanSignedBytes(counters.rx_bytes(), units),
                HumanSignedBytes(counters.bytes(), units),
-               HumanPercent(static_cast<double>(counters.bytes()),
-                            static_cast<double>(usage.sum.bytes())),
+               has_share ? HumanPercent(static_cast<double>(counters.bytes()),
+                                        static_cast<double>(usage.sum.bytes()))
+                         : "",
+               average,
                HumanSignedBytes(counters.tx_retransmit_bytes(), units)});
   };
   for (const UsageRow& row : usage.rows) {
-    add(NameOf(row), with_kind ? row.kind : "", row.counters);
+    const int64_t average = AverageBits(row);
+    add(NameOf(row), with_kind ? row.kind : "", row.counters,
+        average < 0 ? "" : RateText(average));
   }
-  add("sum", "", usage.sum);
+  add("sum", "", usage.sum, "");
+  if (usage.estimated.has_value()) {
+    add("estimated", "", *usage.estimated, "", /*has_share=*/false);
+  }
   std::string text = absl::StrCat(FormatDay(query.period.from), " to ",
                                   FormatDay(query.period.to), ", path ",
                                   query.path, "\n", table.Format(width));
@@ -154,10 +169,13 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
     if (HasKind(query)) object["kind"] = row.kind;
     object[UsageByName(query.by)] = row.name;
     AddCounters(row.counters, &object);
+    if (row.seconds != 0) object["average_bits_per_second"] = AverageBits(row);
     rows.push_back(std::move(object));
   }
   nlohmann::ordered_json sum = nlohmann::ordered_json::object();
   AddCounters(usage.sum, &sum);
+  nlohmann::ordered_json estimated;
+  if (usage.estimated.has_value()) AddCounters(*usage.estimated, &estimated);
   nlohmann::ordered_json shortfalls = nlohmann::ordered_json::array();
   for (const Shortfall& shortfall : usage.shortfalls) {
     shortfalls.push_back({{"uplink", shortfall.uplink},
@@ -174,6 +192,7 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
                                       {"path", query.path},
                                       {"rows", std::move(rows)},
                                       {"sum", std::move(sum)},
+                                      {"estimated", std::move(estimated)},
                                       {"shortfalls", std::move(shortfalls)},
                                       {"gaps", std::move(gaps)}};
   return all.dump(2) + "\n";

@@ -70,6 +70,37 @@ TEST_F(UsageTextTest, TableHasPeriodSharesSumShortfallsAndGaps) {
       "clock: it was set from 2026-11-18 11:08 to 2026-11-06 21:21\n");
 }
 
+TEST_F(UsageTextTest, RowsOfTimeHaveAverageRatesAndThePeriodAnEstimate) {
+  query_.by = UsageBy::kDay;
+  usage_.rows = {Row("", "2026-11-15", 400000000, 32000000),
+                 Row("rest", "(3 more)", 1, 0)};
+  usage_.rows[0].seconds = 86400;
+  usage_.sum = usage_.rows[0].counters;
+  usage_.estimated = usage_.sum;
+  usage_.estimated->value[0] = 800000000;
+  usage_.shortfalls.clear();
+  usage_.gaps.clear();
+  EXPECT_EQ(FormatUsageTable(usage_, query_, SizeUnits::kDecimal, 0),
+            "2026-11-15 to 2026-12-14, path direct\n"
+            "DAY             SENT  RECEIVED     TOTAL   SHARE       AVERAGE  "
+            "RETRANSMIT\n"
+            "2026-11-15  400.0 MB   32.0 MB  432.0 MB  100.0%  0.040 Mbit/s  "
+            "       0 B\n"
+            "(3 more)         1 B       0 B       1 B    0.0%                "
+            "       0 B\n"
+            "sum         400.0 MB   32.0 MB  432.0 MB  100.0%                "
+            "       0 B\n"
+            "estimated   800.0 MB   32.0 MB  832.0 MB                        "
+            "       0 B\n");
+  const auto json = nlohmann::json::parse(FormatUsageJson(usage_, query_));
+  EXPECT_EQ(json["rows"][0]["average_bits_per_second"], 40000);
+  EXPECT_FALSE(json["rows"][1].contains("average_bits_per_second"));
+  EXPECT_EQ(json["estimated"]["tx_bytes"], 800000000);
+  usage_.estimated.reset();
+  EXPECT_EQ(nlohmann::json::parse(FormatUsageJson(usage_, query_))["estimated"],
+            nullptr);
+}
+
 TEST_F(UsageTextTest, FitsATerminalOf80Columns) {
   usage_.rows[0].name = std::string(64, 'm');
   usage_.shortfalls.clear();
