@@ -3,6 +3,7 @@
 
 #include <grp.h>
 #include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,6 +20,7 @@
 // can tell that it is static.
 extern decltype(getgrnam_r) getgrnam_r __attribute__((weak));
 extern decltype(getgrgid_r) getgrgid_r __attribute__((weak));
+extern decltype(initgroups) initgroups __attribute__((weak));
 extern decltype(getpwnam_r) getpwnam_r __attribute__((weak));
 extern decltype(getpwuid_r) getpwuid_r __attribute__((weak));
 
@@ -60,16 +62,11 @@ std::optional<Group> GroupOf(Find find) {
   return group;
 }
 
-struct User {
-  std::string name;
-  uid_t id;
-};
-
 template <typename Find>
 std::optional<User> UserOf(Find find) {
   User user;
   if (!WithEntry<passwd>(kMostBytesOfUser, find, [&](const passwd& entry) {
-        user = {entry.pw_name, entry.pw_uid};
+        user = {entry.pw_name, entry.pw_uid, entry.pw_gid};
       })) {
     return std::nullopt;
   }
@@ -143,20 +140,21 @@ std::optional<User> UserInFile(const std::string& path,
 
 }  // namespace
 
-std::optional<uid_t> FindUserInFile(const std::string& path,
-                                    const std::string& name) {
-  const std::optional<User> user =
-      UserInFile(path, [&](const User& one) { return one.name == name; });
-  if (!user.has_value()) return std::nullopt;
-  return user->id;
+std::optional<User> FindUserInFile(const std::string& path,
+                                   const std::string& name) {
+  return UserInFile(path, [&](const User& one) { return one.name == name; });
 }
 
-std::optional<uid_t> FindUserByName(const std::string& name) {
+std::optional<User> FindUserByName(const std::string& name) {
   if (getpwnam_r == nullptr) return FindUserInFile(kPasswordFile, name);
-  const std::optional<User> user =
-      UserOf([&](auto... to) { return getpwnam_r(name.c_str(), to...); });
-  if (!user.has_value()) return std::nullopt;
-  return user->id;
+  return UserOf([&](auto... to) { return getpwnam_r(name.c_str(), to...); });
+}
+
+bool BecomeUser(const User& user) {
+  const int groups = initgroups == nullptr
+                         ? setgroups(1, &user.group)
+                         : initgroups(user.name.c_str(), user.group);
+  return groups == 0 && setgid(user.group) == 0 && setuid(user.id) == 0;
 }
 
 std::string UserName(uid_t id) {

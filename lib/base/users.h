@@ -44,17 +44,27 @@ std::optional<Group> FindGroupInFile(
 
 // Users of this host.
 
+struct User {
+  std::string name;
+  uid_t id;
+  gid_t group;  // the primary one
+};
+
 // Nothing if this host has no such user. Asks the name service. A static program reads
 // /etc/passwd instead, as for groups.
-std::optional<uid_t> FindUserByName(const std::string& name);
+std::optional<User> FindUserByName(const std::string& name);
+
+// Gives this process, which is root's, the user and the user's groups; a static program
+// gets the primary group only. False with errno if the kernel refuses.
+bool BecomeUser(const User& user);
 
 // The name of a user; empty if this host has no such user.
 std::string UserName(uid_t id);
 
 // The user of this name in a file in the format of passwd(5). Nothing if there is none,
 // or if the file cannot be read. Skips lines that are not an entry.
-std::optional<uid_t> FindUserInFile(const std::string& path,
-                                    const std::string& name);
+std::optional<User> FindUserInFile(const std::string& path,
+                                   const std::string& name);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -74,7 +74,7 @@ TEST(FindGroupTest, SaysHowToMakeIt) {
 namespace {
 
 TEST(UserTest, FindsRoot) {
-  EXPECT_EQ(FindUserByName("root"), std::optional<uid_t>(0));
+  EXPECT_EQ(FindUserByName("root")->id, 0u);
   EXPECT_EQ(UserName(0), "root");
 }
 
@@ -90,8 +90,9 @@ TEST(UserTest, ReadsAFileOfUsers) {
       << "root:x:0:0:root:/root:/bin/sh\n\n# a comment\nno entry\n"
       << "long:x:7:7:" << std::string(20000, 'g')
       << ":/:/bin/sh\nmagma:x:987:986::/:/usr/sbin/nologin\n";
-  EXPECT_EQ(FindUserInFile(path, "magma"), std::optional<uid_t>(987));
-  EXPECT_EQ(FindUserInFile(path, "long"), std::optional<uid_t>(7));
+  EXPECT_EQ(FindUserInFile(path, "magma")->id, 987u);
+  EXPECT_EQ(FindUserInFile(path, "magma")->group, 986u);
+  EXPECT_EQ(FindUserInFile(path, "long")->id, 7u);
   EXPECT_FALSE(FindUserInFile(path, "no entry").has_value());
   EXPECT_FALSE(FindUserInFile(path + "-missing", "root").has_value());
 }

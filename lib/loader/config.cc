@@ -477,8 +477,8 @@ std::optional<Registrant> ParseRegistrant(absl::string_view text) {
 
 std::optional<uint32_t> FindId(const Registrant& parsed) {
   if (parsed.kind == NM_REGISTRANT_UID) {
-    const std::optional<uid_t> user = FindUserByName(parsed.name);
-    if (user.has_value()) return *user;
+    const std::optional<User> user = FindUserByName(parsed.name);
+    if (user.has_value()) return user->id;
   } else {
     const std::optional<Group> group = FindGroupByName(parsed.name);
     if (group.has_value()) return group->id;

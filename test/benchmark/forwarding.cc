@@ -6,9 +6,9 @@
 // counts runs, with the meter on a cgroup that all sockets of the three belong to: each
 // packet must run one program at its sender and one at its receiver. One more run would
 // mean that the router had one, too. Then it measures the rate with both ends outside of
-// the cgroup, as other hosts are, beside meters that watch the router's interfaces: both if
-// they would count forwarded traffic, otherwise one. Last it measures what packets of the
-// router's own socket pay, which is in the cgroup: traffic control sees them, too.
+// the cgroup, as other hosts are, beside meters that watch the router's interfaces: both
+// if they would count forwarded traffic, otherwise one. Last it measures what packets of
+// the router's own socket pay, which is in the cgroup: traffic control sees them, too.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -7,8 +7,6 @@
 // other, by a lock that ends with the process, so that they do not both warn.
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
@@ -21,6 +19,7 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +30,7 @@
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
 #include "lib/base/unique_fd.h"
+#include "lib/base/users.h"
 #include "lib/history/budget.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history/usage_text.h"
@@ -51,6 +51,8 @@ Budgets (YAML, in a file; docs/history.md tells all keys):
     - {name: satellite, limit: 100 GB}
     - {name: backups, limit: 5 GiB, service: rsync, warn: [50, 80, 100]}
 
+--limit is a budget without a file. It is named by its uplink or service.
+
 Used is what `netmeter record` has recorded in this billing period: for an uplink,
 what its interfaces counted. The forecast is
 for the whole period, if it goes on as it did so far. Nothing is limited. Without
@@ -68,6 +70,7 @@ usage; 3 a level is crossed; 4 a budget is used up.
 
 Examples:
   netmeter budget
+  netmeter budget --limit '100 GB' --uplink satellite --reset-day 15
   netmeter budget --run 'logger "$NETMETER_BUDGET: $NETMETER_PERCENT %"' --run-as nobody
 )";
 
@@ -160,14 +163,44 @@ class BudgetCommand : public Command {
   void Declare(Flags* flags) override {
     AddDatabase(flags, &database_);
     budgets_ = kDefaultBudgets;
-    flags->AddOption("--budgets,--config", &budgets_, "The budgets")
-        .Type("FILE")
-        .ShowDefault();
+    const Option file =
+        flags->AddOption("--budgets,--config", &budgets_, "The budgets")
+            .Type("FILE")
+            .ShowDefault();
+    const Option limit =
+        flags
+            ->AddOption("--limit", &limit_,
+                        "One budget of this size, as '100 GB', without a file")
+            .Type("SIZE")
+            .Excludes(file);
+    flags->AddOption("--uplink", &budget_.uplink, "Its uplink (default: all)")
+        .Type("NAME")
+        .Needs(limit);
+    flags
+        ->AddOption("--service", &budget_.service, "Its service (default: all)")
+        .Type("NAME")
+        .Needs(limit);
+    const Option reset_day =
+        flags
+            ->AddOption("--reset-day", &budget_.reset_day,
+                        "The day of the month on which its period begins")
+            .Type("DAY")
+            .InRange(1, 31)
+            .ShowDefault()
+            .Needs(limit);
+    flags
+        ->AddOption("--days", &budget_.days,
+                    "Its period in days; 1: today, by itself")
+        .Type("N")
+        .InRange(1, 3660)
+        .Needs(limit)
+        .Excludes(reset_day);
     const Option run =
         flags
             ->AddOption("--run", &run_,
                         "Run this command once for each crossed level")
-            .Type("COMMAND");
+            .Type("COMMAND")
+            .Excludes(limit);
     flags->AddOption("--run-as", &run_as_, "Run it as this user")
         .Type("USER")
         .Needs(run);
@@ -184,8 +217,20 @@ class BudgetCommand : public Command {
 
   absl::Status CheckOptions() override {
     NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    if (!limit_.empty()) {
+      const auto size = ParseSize(limit_);
+      if (!size.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--limit: ", size.status().message()));
+      }
+      budget_.limit = size->bytes;
+      budget_.units = size->units;
+      budget_.name = !budget_.service.empty()  ? budget_.service
+                     : !budget_.uplink.empty() ? budget_.uplink
+                                               : "all";
+    }
     // Checked each time, not only when a level is crossed, which may be in a month.
-    if (!run_as_.empty() && getpwnam(run_as_.c_str()) == nullptr) {
+    if (!run_as_.empty() && !FindUserByName(run_as_).has_value()) {
       return NoUser();
     }
     if (run_.empty() || !run_as_.empty() || geteuid() != 0) {
@@ -196,7 +241,8 @@ class BudgetCommand : public Command {
   }
 
   int Run() override {
-    const auto budgets = ReadBudgetFile(budgets_);
+    const auto budgets = limit_.empty() ? ReadBudgetFile(budgets_)
+                                        : std::vector<Budget>{budget_};
     if (!budgets.ok()) return Fail(budgets.status().message());
     // Closed after the history, because SQLite's own locks (fcntl(2)) end when any
     // descriptor of the file is closed. This lock is of another type (flock(2)).
@@ -269,12 +315,10 @@ class BudgetCommand : public Command {
 
   absl::Status RunCommand(const Row& row, int percent) const {
     // Looked up before fork(2), after which few calls are allowed.
-    const passwd* user = nullptr;
+    std::optional<User> user;
     if (!run_as_.empty()) {
-      user = getpwnam(run_as_.c_str());
-      if (user == nullptr) {
-        return NoUser();
-      }
+      user = FindUserByName(run_as_);
+      if (!user.has_value()) return NoUser();
     }
     const std::vector<std::string> variables = {
         absl::StrCat("NETMETER_BUDGET=", row.budget.name),
@@ -291,9 +335,7 @@ class BudgetCommand : public Command {
     if (child == 0) {
       setpgid(0, 0);
       signal(SIGPIPE, SIG_DFL);
-      if (user != nullptr && geteuid() == 0 &&
-          (initgroups(user->pw_name, user->pw_gid) != 0 ||
-           setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)) {
+      if (user.has_value() && geteuid() == 0 && !BecomeUser(*user)) {
         _exit(126);
       }
       for (const std::string& variable : variables) {
@@ -333,6 +375,8 @@ class BudgetCommand : public Command {
 
   std::string database_;
   std::string budgets_;
+  std::string limit_;
+  Budget budget_;  // of limit_
   std::string run_;
   std::string run_as_;
   int run_seconds_ = 60;

@@ -258,6 +258,20 @@ TEST_F(HistoryTest, ABudgetWarnsOnceAtEachLevel) {
   EXPECT_THAT(budget("--json").output,
               AllOf(HasSubstr("\"used_bytes\": 100000000"),
                     HasSubstr("\"state\": \"used up\"")));
+  const auto one_line = [&](const std::string& options) {
+    return RunShell("lib/tools/netmeter budget --database " + database() + " " +
+                    options + " 2>&1");
+  };
+  EXPECT_EQ(one_line("--limit '125 MB'").exit_status, 3);
+  EXPECT_EQ(one_line("--limit 1GB --service mme --days 1").exit_status, 0);
+  const ShellResult all = one_line("--limit '99 MB' --json");
+  EXPECT_EQ(all.exit_status, 4);
+  EXPECT_THAT(all.output, HasSubstr("\"limit_bytes\": 99000000"));
+  EXPECT_THAT(one_line("--limit '1 MB' --uplink none").output,
+              HasSubstr("(none: it selects no recorded traffic"));
+  EXPECT_EQ(one_line("--limit 99").exit_status, 2);
+  EXPECT_EQ(one_line("--limit '1 MB' --run true").exit_status, 2);
+  EXPECT_EQ(one_line("--uplink satellite").exit_status, 2);
   const ShellResult as_root = budget("--run true");
   EXPECT_EQ(as_root.exit_status, 2);
   EXPECT_THAT(as_root.output, HasSubstr("--run as root needs --run-as"));
