@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -29,6 +30,7 @@
 #include "lib/connections/fields.h"
 #include "lib/connections/format.h"
 #include "lib/connections/poll.h"
+#include "lib/connections/reverse_names.h"
 #include "lib/netlink/networks.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/options.h"
@@ -45,7 +47,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kTopFooter[] = R"(
 Keys: up and down choose a row; Enter opens its destinations, then the sockets of
-one; Backspace goes back; s: next order; /: filter; p: pause; q: quit; ?: help on
+one; Backspace goes back; s: next order; i: no idle rows; /: filter; p: pause; q: quit; ?: help on
 keys and columns. A row is a service or another series. Traffic over loopback to a
 proxy has its own row, (proxy), and is in no sum. If the configuration has uplinks, a
 service has a row for each that it uses; and as root, what this host forwarded has a
@@ -210,6 +212,11 @@ class TopCommand : public Command {
         .ShowDefault();
     const Option once = flags->AddFlag(
         "--once", &once_, "Read twice, print the rates once, and end");
+    flags
+        ->AddFlag("--names", &with_names_,
+                  "Sockets have the name of the remote address, by DNS and\n"
+                  "/etc/hosts; asking is traffic of the program netmeter")
+        .Excludes(once);
     const Option units = AddUnits(flags, &sizes_);
     flags
         ->AddFlag("--json", &json_,
@@ -277,9 +284,12 @@ class TopCommand : public Command {
     if (model_.has_uplinks()) {
       options.filter.uplinks = {view->service().uplink};
     }
-    auto columns = ParseColumns(
-        "state,local,remote,process,tcpi_rtt,tcpi_total_retrans,tcpi_snd_cwnd,"
-        "tcpi_bytes_sent,tcpi_bytes_received");
+    if (with_names_ && !names_.has_value()) names_.emplace();
+    if (with_names_) options.names = &*names_;
+    auto columns = ParseColumns(absl::StrCat(
+        "state,", with_names_ ? "remote,remote_name" : "local,remote",
+        ",process,tcpi_rtt,tcpi_total_retrans,tcpi_snd_cwnd,tcpi_bytes_sent,"
+        "tcpi_bytes_received"));
     if (!columns.ok()) return;
     TopSockets sockets;
     sockets.columns = TextColumns(*columns, /*keep_all=*/false);
@@ -386,6 +396,8 @@ class TopCommand : public Command {
   SizeUnits units_ = SizeUnits::kBinary;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<SocketPoll> sockets_;
+  bool with_names_ = false;
+  std::optional<ReverseNames> names_;
   // From the last reading of sockets.
   std::map<uint64_t, SocketBytes> socket_bytes_;
   Clock::time_point sockets_read_;

@@ -136,9 +136,9 @@ class TopTest(unittest.TestCase):
         self.keys("q")
         self.wait_screen(r"^left 0$")
 
-    def open_destinations(self, name):
+    def open_destinations(self, name, before="", options=""):
         self.addCleanup(self.tmux, "kill-server")
-        command = "%s top --interval 0.3 --pin-dir %s" % (lab.LIST, self.meter.pin_dir)
+        command = "%s%s top --interval 0.3 --pin-dir %s%s" % (before, lab.LIST, self.meter.pin_dir, options)
         self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", command)
         self.wait_screen(r"^%s " % name)
         self.keys("/", name, "Enter", "Enter")
@@ -166,6 +166,16 @@ class TopTest(unittest.TestCase):
         self.assertEqual(lab.start_service(self, "sessiond", source).stdout.readline(), "ready\n")
         self.open_sockets("sessiond")
         self.wait_screen(r"^connections: 1 counted, 0 shown\n\(1 not found: just ended, or in a network namespace that cannot be found or$")
+
+    def test_a_remote_address_has_its_name_by_option(self):
+        hosts = os.path.join(self.directory, "hosts")
+        with open(hosts, "w", encoding="utf-8") as file:
+            file.write("10.88.0.2 cloud.example\n")
+        resolver = "unshare --mount sh -c 'mount --bind %s /etc/hosts && exec \"$@\"' sh " % hosts
+        self.open_destinations("subscriberdb", before=resolver, options=" --names")
+        self.wait_screen(r"^streamer ")
+        self.keys("/", "streamer", "Enter", "Enter")
+        self.wait_screen(r"^ESTABLISHED  10.88.0.2:7000 +cloud.example +python3/\d+ +(9\d|1\d\d)\.\dK ")
 
     def test_a_wide_name_shifts_nothing_in_any_locale(self):
         # In the locale C curses showed each byte of it.

@@ -363,6 +363,21 @@ TEST_F(TopViewTest, AFilterIsTypedAndTakenOff) {
   EXPECT_THAT(Screen(), HasSubstr("service5 "));
 }
 
+TEST_F(TopViewTest, AKeyHidesIdleRows) {
+  model_.Update({Of("busy", "", 1, 0), Of("service0", "", 0, 0)}, 1);
+  // A series of this reading has its whole count as rate: service0 had its own before.
+  for (size_t i = 0; i < kTopHistory; i++) {
+    EXPECT_THAT(Screen(), HasSubstr("service0 ")) << i;
+    model_.Update({Of("busy", "", i, 0), Of("service0", "", 0, 0)}, 1);
+  }
+  Type('i');
+  EXPECT_THAT(Screen(), HasSubstr("  without idle rows"));
+  EXPECT_THAT(Screen(), HasSubstr(">busy "));
+  EXPECT_THAT(Screen(), Not(HasSubstr("service0 ")));
+  Type('i');
+  EXPECT_THAT(Screen(), HasSubstr(" service0 "));
+}
+
 TEST_F(TopViewTest, KeysSortPauseHelpAndQuit) {
   EXPECT_THAT(Screen(), HasSubstr("by rate"));
   Type('s');

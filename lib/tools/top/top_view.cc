@@ -22,7 +22,8 @@ constexpr char kMinute[] = "LAST MINUTE";
 constexpr size_t kMinuteFrom = 80;  // the terminal's columns
 
 constexpr char kKeys[] =
-    "q quit  p pause  s sort  / filter  Enter open  Backspace back  ? help";
+    "q quit  p pause  s sort  i idle  / filter  Enter open  Backspace back  ? "
+    "help";
 
 constexpr const char* kHelp[] = {
     "KEYS AND COLUMNS",
@@ -31,6 +32,7 @@ constexpr const char* kHelp[] = {
     "Backspace   back (also: left)",
     ("s           next order: rate, total, retransmissions, rtt, connections, "
      "name"),
+    "i           hides rows without traffic in LAST MINUTE, and shows them",
     "/           shows only names with these letters; Escape removes the "
     "filter",
     "p, space    pauses and continues",
@@ -45,6 +47,10 @@ constexpr const char* kHelp[] = {
     "CONN            TCP connections open now, in all network namespaces",
     "LAST MINUTE     scaled for each row: the highest bar is its maximum",
 };
+
+bool IsIdle(const TopRow& row) {
+  return row.history == decltype(row.history)();
+}
 
 // Cuts or pads `text` to this width.
 std::string Fit(absl::string_view text, size_t width) {
@@ -132,7 +138,8 @@ std::vector<TopRow> TopView::Rows(const TopModel& model) const {
                               const std::string& name =
                                   level_ == Level::kServices ? row.name
                                                              : row.destination;
-                              return !absl::StrContains(name, filter_);
+                              return !absl::StrContains(name, filter_) ||
+                                     (hides_idle_ && IsIdle(row));
                             }),
              rows.end());
   return rows;
@@ -260,6 +267,7 @@ bool TopView::Press(TopKey key, char character, const TopModel& model) {
     case TopKey::kCharacter:
       if (character == 'q') return false;
       if (character == 'p' || character == ' ') paused_ = !paused_;
+      if (character == 'i') hides_idle_ = !hides_idle_;
       if (character == '/') editing_ = true;
       if (character == '?' || character == 'h') help_ = true;
       if (character == 's') {
@@ -289,6 +297,7 @@ std::string TopView::Status(double interval) const {
   std::string text = absl::StrFormat("%s  every %g s  by %s", where, interval,
                                      TopSortName(sort_));
   if (paused_) text += "  PAUSED";
+  if (hides_idle_) text += "  without idle rows";
   if (editing_ || !filter_.empty()) {
     absl::StrAppend(&text, "  /", ToTerminal(filter_), editing_ ? "_" : "");
   }

@@ -105,6 +105,7 @@ class TopView {
   TopSockets sockets_;
   std::string filter_, message_;
   bool editing_ = false, paused_ = false, help_ = false;
+  bool hides_idle_ = false;  // rows without traffic in the last minute
   size_t selected_ = 0, first_ = 0;
   size_t page_ = 10;  // rows that fit
 };
