@@ -30,7 +30,6 @@
 #include "absl/status/statusor.h"
 #include "lib/base/version.h"
 #include "lib/publish/families.h"
-#include "lib/reader/flow_record_fields.h"
 #include "netmeter/connections.h"
 #include "netmeter/meter.h"
 #include "netmeter/publish.h"

@@ -26,8 +26,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "netmeter/sample.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 
 // A TCP socket of this process. For a listening socket, only the members up to
 // `remote_port` are meaningful. Totals count from the socket's creation.
@@ -189,6 +191,9 @@ class FlowDecoder {
   size_t taken_ = 0;  // of bytes_, by records
 };
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
+
+#include "netmeter/connections_inline.h"
 
 #endif  // NETMETER_CONNECTIONS_H_

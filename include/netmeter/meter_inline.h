@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <memory>
 #include <new>
 #include <string>
@@ -24,32 +23,11 @@
 
 #include "netmeter/meter.h"
 #include "netmeter/netmeter.h"
+#include "netmeter/status_inline.h"
 
 namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 namespace internal {
-
-// Returns function(), an absl::Status or StatusOr, or ResourceExhausted if it throws.
-// The message is empty, because that needs no memory.
-template <typename Function>
-auto OutOfMemoryAsStatus(const Function& function) -> decltype(function()) {
-#ifdef __cpp_exceptions
-  try {
-    return function();
-  } catch (const std::exception&) {
-    return absl::Status(absl::StatusCode::kResourceExhausted, "");
-  }
-#else
-  return function();
-#endif
-}
-
-inline absl::Status StatusOf(int code, const netmeter_error& error) {
-  if (code == NETMETER_OK) return absl::OkStatus();
-  return OutOfMemoryAsStatus([&] {
-    return absl::Status(static_cast<absl::StatusCode>(code), error.message);
-  });
-}
 
 inline void AssignText(const char* text, size_t length, std::string* to) {
   if (to->compare(0, std::string::npos, text, length) != 0) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -291,6 +293,101 @@ TEST(CapiTest, NullWhereNothingCanBePublishedIsAnError) {
             NETMETER_INVALID_ARGUMENT);
   netmeter_metrics_free(nullptr);
   netmeter_visitor_free(nullptr);
+}
+
+// Counts the sockets in *context, and ends the visit at the second.
+int TakeTwo(const netmeter_connection* connection, void* context) {
+  EXPECT_EQ(connection->size, sizeof(*connection));
+  EXPECT_STREQ(connection->state, "CLOSE");
+  return ++*static_cast<int*>(context) == 2 ? 1234 : NETMETER_OK;
+}
+
+TEST(CapiTest, AVisitEndsWhenTheCallbackSaysSo) {
+  const int sockets[] = {socket(AF_INET, SOCK_STREAM, 0),
+                         socket(AF_INET, SOCK_STREAM, 0),
+                         socket(AF_INET6, SOCK_STREAM, 0)};
+  int count = 0;
+  netmeter_error error = {};
+  EXPECT_EQ(netmeter_visit_connections(TakeTwo, &count, &error), 1234);
+  EXPECT_EQ(error.code, 1234);
+  EXPECT_EQ(count, 2);
+  for (const int fd : sockets) close(fd);
+  count = 2;
+  EXPECT_EQ(netmeter_visit_connections(TakeTwo, &count, nullptr), NETMETER_OK);
+  EXPECT_EQ(count, 2);
+}
+
+TEST(CapiTest, AConnectionIsReadIntoAStructOfTheCallersSize) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  struct {
+    netmeter_connection connection = {};
+    uint64_t more = 7;
+  } larger;
+  netmeter_connection& connection = larger.connection;
+  netmeter_error error = {};
+  for (const size_t size : {size_t{0}, sizeof(connection) - 1, SIZE_MAX}) {
+    connection.size = size;
+    EXPECT_EQ(netmeter_read_connection(fd, &connection, &error),
+              NETMETER_INVALID_ARGUMENT);
+    EXPECT_THAT(error.message, HasSubstr("size"));
+    EXPECT_EQ(connection.cookie, 0U);
+  }
+  connection.size = sizeof(larger);
+  EXPECT_EQ(netmeter_read_connection(fd, &connection, &error), NETMETER_OK);
+  EXPECT_EQ(connection.fd, fd);
+  EXPECT_EQ(larger.more, 0U);
+  EXPECT_EQ(netmeter_read_connection(fd, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_visit_connections(nullptr, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
+  close(fd);
+}
+
+// "name=text" or "name=value" of each field.
+int AppendField(const netmeter_flow_field* field, void* context) {
+  auto* const text = static_cast<std::string*>(context);
+  *text +=
+      std::string(field->name) + "=" +
+      (field->text != nullptr ? std::string(field->text, field->text_length)
+                              : std::to_string(field->value)) +
+      " ";
+  return field->number == 34 ? 1234 : NETMETER_OK;
+}
+
+TEST(CapiTest, FieldsOfAFlowHaveTheirNames) {
+  // record "flow", service "mme", tx_bytes 300, and a field of a newer netmeter
+  const std::string bytes(
+      "\x12\x0a\x04"
+      "flow\x72\x03mme\xf0\x01\xac\x02\x98\x06\x05"
+      "next");
+  std::string text;
+  size_t used = 7;
+  netmeter_error error;
+  for (const size_t incomplete : {size_t{0}, size_t{1}, size_t{18}}) {
+    EXPECT_EQ(netmeter_decode_flow(bytes.data(), incomplete, AppendField, &text,
+                                   &used, &error),
+              NETMETER_OK);
+    EXPECT_EQ(used, 0U);
+    EXPECT_EQ(text, "");
+  }
+  EXPECT_EQ(netmeter_decode_flow(bytes.data(), bytes.size(), AppendField, &text,
+                                 &used, &error),
+            NETMETER_OK);
+  EXPECT_EQ(used, 19U);
+  EXPECT_EQ(text, "record=flow service=mme tx_bytes=300 ");
+  // tx_payload_bytes 1, at which AppendField() ends the visit
+  const std::string other(
+      "\x09\x0a\x04"
+      "flow\x90\x02\x01");
+  EXPECT_EQ(netmeter_decode_flow(other.data(), other.size(), AppendField, &text,
+                                 &used, &error),
+            1234);
+  EXPECT_EQ(
+      netmeter_decode_flow("\x01\x02", 2, AppendField, &text, &used, &error),
+      NETMETER_DATA_LOSS);
+  EXPECT_EQ(used, 19U);
+  EXPECT_EQ(netmeter_decode_flow(nullptr, 0, nullptr, nullptr, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
 }
 
 TEST(CapiTest, NullWithoutMemoryIsAnErrorToo) {

@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/no_throw.h"
+#include "lib/base/sized.h"
 #include "lib/capi/handles.h"
-#include "lib/capi/sized.h"
 #include "lib/publish/container.h"
 #include "lib/publish/families.h"
 #include "lib/publish/sample_buffer.h"
@@ -351,7 +351,6 @@ int netmeter_visit(netmeter_visitor* visitor,
                    void* context, netmeter_error* error) {
   // The callback makes system calls within a noexcept function.
   const netmeter::internal::WithoutCancellation guard;
-  // The code may be any number; absl::Status keeps only those that it knows.
   int taken = NETMETER_OK;
   const absl::Status visited = WithoutThrowing([&] {
     if (visitor == nullptr || take == nullptr) {
@@ -361,8 +360,5 @@ int netmeter_visit(netmeter_visitor* visitor,
       return netmeter::Take(delta, take, context, &taken);
     });
   });
-  const int code = Return(visited, error);
-  if (taken == NETMETER_OK) return code;
-  if (error != nullptr) error->code = taken;
-  return taken;
+  return netmeter::internal::ReturnTaken(visited, taken, error);
 }

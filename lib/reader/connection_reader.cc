@@ -8,35 +8,47 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <memory>
-#include <utility>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/no_throw.h"
+#include "lib/base/sized.h"
 #include "lib/base/status_util.h"
 #include "lib/netlink/diag_message.h"
 #include "lib/netlink/number_fields.h"
-#include "netmeter/connections.h"
+#include "lib/reader/c_result.h"
+#include "netmeter/netmeter.h"
 
 namespace netmeter {
+namespace internal {
 namespace {
 
 constexpr int kMptcp = 262;  // IPPROTO_MPTCP, which glibc 2.36 lacks
 
-// Larger than the tcp_info of any kernel yet (Linux 7.3: 280 bytes).
-constexpr size_t kMostTcpInfo = 1024;
+// The structs of version 1.0 of the ABI: none may get shorter, or move a member. The
+// tcp_info of any kernel yet is shorter than ours (Linux 7.3: 280 bytes).
+constexpr size_t kConnectionOfVersion1 =
+    offsetof(netmeter_connection, tcp_info) +
+    sizeof(netmeter_connection::tcp_info);
+static_assert(sizeof(void*) != 8 || (kConnectionOfVersion1 == 1344 &&
+                                     sizeof(netmeter_flow_field) == 48),
+              "ABI");
 
-// The member of Connection for a field of struct tcp_info.
+// The member of netmeter_connection for a field of struct tcp_info.
 struct Member {
   absl::string_view name;
-  uint32_t Connection::*small;
-  uint64_t Connection::*large;
-  const internal::NumberField* field;
+  uint32_t netmeter_connection::*small;
+  uint64_t netmeter_connection::*large;
+  const NumberField* field;
 };
 
 std::vector<Member>* MakeMembers() {
-  using C = Connection;
+  using C = netmeter_connection;
   auto members = std::make_unique<std::vector<Member>>(std::vector<Member>{
       {"tcpi_rtt", &C::rtt_us, nullptr, nullptr},
       {"tcpi_rttvar", &C::rtt_variation_us, nullptr, nullptr},
@@ -69,7 +81,7 @@ std::vector<Member>* MakeMembers() {
       {"tcpi_last_data_sent", &C::since_sent_ms, nullptr, nullptr},
       {"tcpi_last_data_recv", &C::since_received_ms, nullptr, nullptr}});
   for (Member& member : *members) {
-    for (const internal::NumberField& field : internal::TcpInfoFields()) {
+    for (const NumberField& field : TcpInfoFields()) {
       if (member.name == field.name) member.field = &field;
     }
   }
@@ -78,19 +90,26 @@ std::vector<Member>* MakeMembers() {
 
 uint64_t NumberOf(absl::string_view info, absl::string_view name) {
   uint64_t value = 0;
-  for (const internal::NumberField& field : internal::TcpInfoFields()) {
-    if (name == field.name) internal::ReadNumber(info, field, &value);
+  for (const NumberField& field : TcpInfoFields()) {
+    if (name == field.name) ReadNumber(info, field, &value);
   }
   return value;
 }
 
-void TakeTcpInfo(Connection* connection) {
+void TakeTcpInfo(netmeter_connection* connection) {
   static const std::vector<Member>* const members = MakeMembers();
-  const absl::string_view info = connection->tcp_info;
+  const absl::string_view info(
+      reinterpret_cast<const char*>(connection->tcp_info),
+      connection->tcp_info_length);
+  const std::string state =
+      StateName(static_cast<uint8_t>(NumberOf(info, "tcpi_state")));
+  CopyText(state, connection->state);
+  // Fields mean other things for a listener: tcpi_unacked is the length of its queue.
+  if (state == "LISTEN") return;
   for (const Member& member : *members) {
     uint64_t value = 0;
-    const bool known = internal::ReadNumber(info, *member.field, &value);
-    if (member.small == &Connection::timeouts) {
+    const bool known = ReadNumber(info, *member.field, &value);
+    if (member.small == &netmeter_connection::timeouts) {
       connection->timeouts_known = known;
     }
     if (member.small != nullptr) {
@@ -99,22 +118,12 @@ void TakeTcpInfo(Connection* connection) {
       connection->*member.large = value;
     }
   }
-  connection->state =
-      internal::StateName(static_cast<uint8_t>(NumberOf(info, "tcpi_state")));
   connection->delivery_limited_by_application =
       NumberOf(info, "tcpi_delivery_rate_app_limited") != 0;
-  // Fields mean other things for a listener: tcpi_unacked is the length of its queue.
-  if (connection->state == "LISTEN") {
-    Connection bare;
-    bare.fd = connection->fd;
-    bare.cookie = connection->cookie;
-    bare.mptcp = connection->mptcp;
-    bare.state = std::move(connection->state);
-    bare.local_address = std::move(connection->local_address);
-    bare.local_port = connection->local_port;
-    bare.tcp_info = std::move(connection->tcp_info);
-    *connection = std::move(bare);
-  }
+  // TCP_CA_NAME_MAX is 16, with the NUL.
+  socklen_t size = sizeof(connection->congestion) - 1;
+  getsockopt(connection->fd, IPPROTO_TCP, TCP_CONGESTION,
+             connection->congestion, &size);
 }
 
 template <typename T>
@@ -123,15 +132,15 @@ int GetOption(int fd, int level, int name, T* value) {
   return getsockopt(fd, level, name, value, &size) == 0 ? 0 : errno;
 }
 
-// "" and 0 if the address is not an IP address.
-void TakeAddress(const sockaddr_storage& from, std::string* address,
+// Leaves the outputs alone if the address is not an IP address.
+void TakeAddress(const sockaddr_storage& from, char (&address)[48],
                  uint16_t* port) {
   std::array<uint8_t, 16> bytes = {};
   if (from.ss_family == AF_INET) {
     sockaddr_in in;
     memcpy(&in, &from, sizeof(in));
     memcpy(bytes.data(), &in.sin_addr, 4);
-    *address = internal::AddressText(AF_INET, bytes);
+    CopyText(AddressText(AF_INET, bytes), address);
     *port = ntohs(in.sin_port);
   } else if (from.ss_family == AF_INET6) {
     sockaddr_in6 in;
@@ -139,7 +148,7 @@ void TakeAddress(const sockaddr_storage& from, std::string* address,
     const bool mapped = IN6_IS_ADDR_V4MAPPED(&in.sin6_addr);
     memcpy(bytes.data(), in.sin6_addr.s6_addr + (mapped ? 12 : 0),
            mapped ? 4 : 16);
-    *address = internal::AddressText(mapped ? AF_INET : AF_INET6, bytes);
+    CopyText(AddressText(mapped ? AF_INET : AF_INET6, bytes), address);
     *port = ntohs(in.sin6_port);
   }
 }
@@ -151,12 +160,12 @@ absl::Status NoTcpSocket(int fd) {
 
 absl::Status ErrorOf(int error, int fd) {
   if (error == EBADF || error == ENOTSOCK) return NoTcpSocket(fd);
-  return internal::ErrnoStatus(
-      error, absl::StrCat("read the connection of descriptor ", fd));
+  return ErrnoStatus(error,
+                     absl::StrCat("read the connection of descriptor ", fd));
 }
 
 // Makes only checks that stay valid if the descriptor is replaced in between.
-absl::Status CheckIsTcp(int fd, bool* mptcp) {
+absl::Status CheckIsTcp(int fd, uint8_t* mptcp) {
   int family = 0, protocol = 0;
   const int error = GetOption(fd, SOL_SOCKET, SO_PROTOCOL, &protocol);
   if (error != 0) return ErrorOf(error, fd);
@@ -170,27 +179,27 @@ absl::Status CheckIsTcp(int fd, bool* mptcp) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Connection> Read(int fd) {
-  Connection connection;
-  connection.fd = fd;
-  NETMETER_RETURN_IF_ERROR(CheckIsTcp(fd, &connection.mptcp));
-  int error = GetOption(fd, SOL_SOCKET, SO_COOKIE, &connection.cookie);
+// *connection is all zeros.
+absl::Status Read(int fd, netmeter_connection* connection) {
+  connection->size = sizeof(*connection);
+  connection->fd = fd;
+  NETMETER_RETURN_IF_ERROR(CheckIsTcp(fd, &connection->mptcp));
+  int error = GetOption(fd, SOL_SOCKET, SO_COOKIE, &connection->cookie);
   if (error != 0) return ErrorOf(error, fd);
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     return ErrorOf(errno, fd);
   }
-  TakeAddress(address, &connection.local_address, &connection.local_port);
+  TakeAddress(address, connection->local_address, &connection->local_port);
   address = {};
   size = sizeof(address);
   // ENOTCONN: the socket listens, or the peer has reset the connection.
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
-    TakeAddress(address, &connection.remote_address, &connection.remote_port);
+    TakeAddress(address, connection->remote_address, &connection->remote_port);
   }
-  char bytes[kMostTcpInfo];
-  size = sizeof(bytes);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, bytes, &size) != 0) {
+  size = sizeof(connection->tcp_info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, connection->tcp_info, &size) != 0) {
     error = errno;
     // MPTCP sockets had no TCP_INFO before Linux 5.16.
     if (error == EOPNOTSUPP || error == ENOPROTOOPT) {
@@ -200,14 +209,9 @@ absl::StatusOr<Connection> Read(int fd) {
     }
     return ErrorOf(error, fd);
   }
-  connection.tcp_info.assign(bytes, size);
-  char name[16] = {};  // TCP_CA_NAME_MAX
-  size = sizeof(name);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0) {
-    connection.congestion.assign(name, strnlen(name, sizeof(name)));
-  }
-  TakeTcpInfo(&connection);
-  return connection;
+  connection->tcp_info_length = size;
+  TakeTcpInfo(connection);
+  return absl::OkStatus();
 }
 
 struct CloseDirectory {
@@ -219,8 +223,8 @@ absl::StatusOr<std::vector<int>> OpenDescriptors() {
   const std::unique_ptr<DIR, CloseDirectory> directory(
       opendir("/proc/thread-self/fd"));
   if (directory == nullptr) {
-    return internal::ErrnoStatus(errno, "list the descriptors of this process",
-                                 "is /proc mounted?");
+    return ErrnoStatus(errno, "list the descriptors of this process",
+                       "is /proc mounted?");
   }
   std::vector<int> descriptors;
   while (const dirent* const entry = readdir(directory.get())) {
@@ -233,55 +237,66 @@ absl::StatusOr<std::vector<int>> OpenDescriptors() {
 }
 
 // False if fd is not a TCP socket, or no longer the one it was.
-absl::StatusOr<bool> ReadOwn(int fd, Connection* connection) {
-  absl::StatusOr<Connection> read = Read(fd);
-  if (read.status().code() == absl::StatusCode::kResourceExhausted) {
-    return read.status();
-  }
+absl::StatusOr<bool> ReadOwn(int fd, netmeter_connection* connection) {
+  const absl::Status read = Read(fd, connection);
+  if (read.code() == absl::StatusCode::kResourceExhausted) return read;
   uint64_t cookie = 0;
-  if (!read.ok() || GetOption(fd, SOL_SOCKET, SO_COOKIE, &cookie) != 0 ||
-      cookie != read->cookie) {
-    return false;
+  return read.ok() && GetOption(fd, SOL_SOCKET, SO_COOKIE, &cookie) == 0 &&
+         cookie == connection->cookie;
+}
+
+using TakeConnectionOfC = int (*)(const netmeter_connection* connection,
+                                  void* context);
+
+absl::Status Visit(TakeConnectionOfC take, void* context, int* taken) {
+  if (take == nullptr) return absl::InvalidArgumentError("take is NULL");
+  const absl::StatusOr<std::vector<int>> descriptors = OpenDescriptors();
+  NETMETER_RETURN_IF_ERROR(descriptors.status());
+  std::set<uint64_t>
+      cookies;  // of sockets that were taken by a lower descriptor
+  for (const int fd : *descriptors) {
+    netmeter_connection connection = {};
+    const absl::StatusOr<bool> is_one = ReadOwn(fd, &connection);
+    NETMETER_RETURN_IF_ERROR(is_one.status());
+    if (!*is_one || !cookies.insert(connection.cookie).second) continue;
+    *taken = take(&connection, context);
+    if (*taken != NETMETER_OK) {
+      return absl::AbortedError("take() ended the visit");
+    }
   }
-  *connection = *std::move(read);
-  return true;
+  return absl::OkStatus();
 }
 
 }  // namespace
-
-absl::StatusOr<Connection> ReadConnection(int fd) {
-  const internal::WithoutCancellation guard;
-  return internal::WithoutThrowing([&] { return Read(fd); });
-}
-
-absl::StatusOr<std::vector<Connection>> ReadOwnConnections() {
-  using Result = absl::StatusOr<std::vector<Connection>>;
-  const internal::WithoutCancellation guard;
-  return internal::WithoutThrowing([&]() -> Result {
-    const absl::StatusOr<std::vector<int>> descriptors = OpenDescriptors();
-    NETMETER_RETURN_IF_ERROR(descriptors.status());
-    std::vector<Connection> connections;
-    for (const int fd : *descriptors) {
-      Connection connection;
-      const absl::StatusOr<bool> is_one = ReadOwn(fd, &connection);
-      NETMETER_RETURN_IF_ERROR(is_one.status());
-      if (*is_one) connections.push_back(std::move(connection));
-    }
-    // Keeps one entry for each socket: the one with the lowest descriptor.
-    const auto by_cookie = [](const Connection& a, const Connection& b) {
-      return a.cookie != b.cookie ? a.cookie < b.cookie : a.fd < b.fd;
-    };
-    std::sort(connections.begin(), connections.end(), by_cookie);
-    connections.erase(std::unique(connections.begin(), connections.end(),
-                                  [](const Connection& a, const Connection& b) {
-                                    return a.cookie == b.cookie;
-                                  }),
-                      connections.end());
-    std::sort(
-        connections.begin(), connections.end(),
-        [](const Connection& a, const Connection& b) { return a.fd < b.fd; });
-    return connections;
-  });
-}
-
+}  // namespace internal
 }  // namespace netmeter
+
+int netmeter_read_connection(int fd, netmeter_connection* connection,
+                             netmeter_error* error) {
+  const netmeter::internal::WithoutCancellation guard;
+  const absl::Status status = netmeter::internal::WithoutThrowing([&] {
+    if (connection == nullptr) {
+      return absl::InvalidArgumentError("connection is NULL");
+    }
+    netmeter_connection all = {};
+    NETMETER_RETURN_IF_ERROR(netmeter::internal::Read(fd, &all));
+    return netmeter::internal::FillSized(
+               all, netmeter::internal::kConnectionOfVersion1, connection)
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(
+                     "netmeter_connection.size is not sizeof(struct "
+                     "netmeter_connection)");
+  });
+  return netmeter::internal::Return(status, error);
+}
+
+int netmeter_visit_connections(
+    int (*take)(const netmeter_connection* connection, void* context),
+    void* context, netmeter_error* error) {
+  // The callback makes system calls within a noexcept function.
+  const netmeter::internal::WithoutCancellation guard;
+  int taken = NETMETER_OK;
+  const absl::Status visited = netmeter::internal::WithoutThrowing(
+      [&] { return netmeter::internal::Visit(take, context, &taken); });
+  return netmeter::internal::ReturnTaken(visited, taken, error);
+}

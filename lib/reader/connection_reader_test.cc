@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lib/base/unique_fd.h"
+#include "lib/testing/failing_new.h"
 #include "netmeter/connections.h"
 
 namespace netmeter {
@@ -231,6 +232,19 @@ TEST(ReadOwnConnections, GoesOnWhileOtherThreadsOpenAndClose) {
   }
   stop = true;
   other.join();
+}
+
+TEST(ReadOwnConnections, AnExhaustedMemoryIsAnError) {
+  const Pair pair = Connect();
+  for (int n = 0;; ++n) {
+    FailNew fail(n);
+    const auto own = ReadOwnConnections();
+    const auto one = ReadConnection(pair.client.get());
+    if (!fail.Failed()) break;
+    EXPECT_EQ(own.ok() ? one.status().code() : own.status().code(),
+              absl::StatusCode::kResourceExhausted)
+        << n;
+  }
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <protozero/pbf_reader.hpp>
-#include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "lib/base/no_throw.h"
-#include "lib/reader/flow_record_fields.h"
+#include "lib/reader/c_result.h"
 #include "netmeter/connections.h"
+#include "netmeter/netmeter.h"
 
 namespace netmeter {
+namespace internal {
 namespace {
 
 // The longest record has some 1,000 bytes: names have at most 256 each.
@@ -27,61 +30,80 @@ size_t LengthOf(absl::string_view bytes, uint64_t* length) {
   return 0;
 }
 
-void TakeField(protozero::pbf_reader* message, FlowRecord* record) {
-  for (const internal::FlowRecordField& field : internal::FlowRecordFields()) {
-    if (field.number != message->tag()) continue;
-    if (field.text != nullptr &&
-        message->wire_type() == protozero::pbf_wire_type::length_delimited) {
-      record->*field.text = message->get_string();
-      return;
-    }
-    if (field.value != nullptr &&
-        message->wire_type() == protozero::pbf_wire_type::varint) {
-      record->*field.value = message->get_uint64();
-      return;
-    }
-    break;
+// Null if this version does not know the field, or it is not of the type that it has now.
+const FlowRecordField* FieldOf(const protozero::pbf_reader& message) {
+  for (const FlowRecordField& field : FlowRecordFields()) {
+    if (field.number != message.tag()) continue;
+    const auto type = field.text != nullptr
+                          ? protozero::pbf_wire_type::length_delimited
+                          : protozero::pbf_wire_type::varint;
+    return message.wire_type() == type ? &field : nullptr;
   }
-  message->skip();
+  return nullptr;
+}
+
+using TakeField = int (*)(const netmeter_flow_field* field, void* context);
+
+absl::Status Decode(absl::string_view bytes, TakeField take, void* context,
+                    int* taken, size_t* used) {
+  uint64_t length = 0;
+  const size_t head = LengthOf(bytes, &length);
+  if (head == 0 && bytes.size() < 10) return absl::OkStatus();
+  if (head == 0 || length > kMostBytes) return NoStream();
+  if (bytes.size() - head < length) return absl::OkStatus();
+  bool named = false;
+  try {
+    protozero::pbf_reader message(bytes.data() + head,
+                                  static_cast<size_t>(length));
+    while (message.next()) {
+      const FlowRecordField* const known = FieldOf(message);
+      if (known == nullptr) {
+        message.skip();
+        continue;
+      }
+      netmeter_flow_field field = {};
+      field.size = sizeof(field);
+      field.name = known->name;
+      field.number = known->number;
+      if (known->text != nullptr) {
+        const protozero::data_view text = message.get_view();
+        field.text = text.data();
+        field.text_length = text.size();
+        named |= known->text == &FlowRecord::record && !text.empty();
+      } else {
+        field.value = message.get_uint64();
+      }
+      *taken = take(&field, context);
+      if (*taken != NETMETER_OK) {
+        return absl::AbortedError("take() ended the visit");
+      }
+    }
+  } catch (const protozero::exception&) {
+    return NoStream();
+  }
+  if (!named) return NoStream();
+  *used = head + static_cast<size_t>(length);
+  return absl::OkStatus();
 }
 
 }  // namespace
-
-absl::Status FlowDecoder::Append(absl::string_view bytes) {
-  return internal::WithoutThrowing([&]() -> absl::Status {
-    if (taken_ == bytes_.size()) {
-      bytes_.clear();
-      taken_ = 0;
-    } else if (taken_ > kMostBytes) {
-      bytes_.erase(0, taken_);
-      taken_ = 0;
-    }
-    bytes_.append(bytes.data(), bytes.size());
-    return absl::OkStatus();
-  });
-}
-
-absl::StatusOr<bool> FlowDecoder::Next(FlowRecord* record) {
-  return internal::WithoutThrowing([&]() -> absl::StatusOr<bool> {
-    const absl::string_view rest = absl::string_view(bytes_).substr(taken_);
-    uint64_t length = 0;
-    const size_t head = LengthOf(rest, &length);
-    if (head == 0 && rest.size() < 10) return false;
-    if (head == 0 || length > kMostBytes) return NoStream();
-    if (rest.size() - head < length) return false;
-    FlowRecord read;
-    try {
-      protozero::pbf_reader message(rest.data() + head,
-                                    static_cast<size_t>(length));
-      while (message.next()) TakeField(&message, &read);
-    } catch (const protozero::exception&) {
-      return NoStream();
-    }
-    if (read.record.empty()) return NoStream();
-    *record = std::move(read);
-    taken_ += head + static_cast<size_t>(length);
-    return true;
-  });
-}
-
+}  // namespace internal
 }  // namespace netmeter
+
+int netmeter_decode_flow(const char* bytes, size_t length,
+                         int (*take)(const netmeter_flow_field* field,
+                                     void* context),
+                         void* context, size_t* used, netmeter_error* error) {
+  int taken = NETMETER_OK;
+  const absl::Status decoded = netmeter::internal::WithoutThrowing([&] {
+    if (bytes == nullptr || take == nullptr || used == nullptr) {
+      return absl::InvalidArgumentError("bytes, take or used is NULL");
+    }
+    size_t length_of_record = 0;
+    const absl::Status status = netmeter::internal::Decode(
+        {bytes, length}, take, context, &taken, &length_of_record);
+    if (status.ok()) *used = length_of_record;
+    return status;
+  });
+  return netmeter::internal::ReturnTaken(decoded, taken, error);
+}

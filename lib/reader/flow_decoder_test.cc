@@ -6,7 +6,6 @@
 #include <string>
 
 #include "lib/connections/flow.h"
-#include "lib/reader/flow_record_fields.h"
 #include "netmeter/connections.h"
 
 namespace netmeter {

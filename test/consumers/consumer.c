@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * consumer PIN-DIR: a service in C, linked with an installed libnetmeter. It
- * registers, tags a socket, sends one datagram, and prints its series. Without a
- * meter it prints why there is none, and ends with 2.
+ * consumer PIN-DIR: a service in C, linked with an installed libnetmeter. It finds
+ * a TCP connection of its own (ends with 4 if it does not), registers, tags a
+ * socket, sends one datagram, and prints its series. Without a meter it prints why
+ * there is none, and ends with 2.
  *
  * consumer --register NAME: registers and sends, and opens no meter.
  */
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static int send_datagram(struct netmeter_error *error) {
   const int fd = socket(AF_INET, SOCK_DGRAM, 0);
@@ -27,6 +29,39 @@ static int send_datagram(struct netmeter_error *error) {
   return sendto(fd, "hello", 5, 0, (struct sockaddr *)&to, sizeof(to)) == 5
              ? NETMETER_OK
              : NETMETER_INTERNAL;
+}
+
+static int count_connection(const struct netmeter_connection *connection,
+                            void *count) {
+  if (strcmp(connection->state, "ESTABLISHED") == 0 &&
+      strcmp(connection->remote_address, "127.0.0.1") == 0 &&
+      connection->sent_bytes == 5)
+    ++*(int *)count;
+  return NETMETER_OK;
+}
+
+static int finds_its_connection(void) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  const int client = socket(AF_INET, SOCK_STREAM, 0);
+  struct sockaddr_in to;
+  socklen_t size = sizeof(to);
+  struct netmeter_connection connection;
+  int count = 0;
+
+  if (listen(listener, 1) != 0 ||
+      getsockname(listener, (struct sockaddr *)&to, &size) != 0)
+    return 0;
+  to.sin_addr.s_addr = inet_addr("127.0.0.1");
+  if (connect(client, (struct sockaddr *)&to, sizeof(to)) != 0 ||
+      send(client, "hello", 5, 0) != 5)
+    return 0;
+  connection.size = sizeof(connection);
+  return netmeter_visit_connections(count_connection, &count, NULL) ==
+             NETMETER_OK &&
+         count == 1 &&
+         netmeter_read_connection(client, &connection, NULL) == NETMETER_OK &&
+         connection.sent_bytes == 5 && close(client) == 0 &&
+         close(listener) == 0;
 }
 
 int main(int argc, char **argv) {
@@ -45,6 +80,7 @@ int main(int argc, char **argv) {
     return 3;
   }
   if (argc != 2 || strcmp(netmeter_version(), NETMETER_VERSION) != 0) return 1;
+  if (!finds_its_connection()) return 4;
   options.pin_dir = argv[1];
   options.service = "consumer";
   options.service_length = strlen(options.service);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// consumer PIN-DIR: the same as consumer.c in C++, by meter.h. C++14, and neither
-// exceptions nor RTTI. The program has an abseil of its own, and uses it.
+// consumer PIN-DIR: the same as consumer.c in C++, by meter.h and connections.h. C++14,
+// and neither exceptions nor RTTI. The program has an abseil of its own, and uses it.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "netmeter/connections.h"
 #include "netmeter/meter.h"
 
 namespace {
@@ -32,6 +34,49 @@ absl::Status SendDatagram() {
     return absl::InternalError("sendto");
   }
   return absl::OkStatus();
+}
+
+bool FindsItsConnection() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  const int client = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to = {};
+  socklen_t size = sizeof(to);
+  auto* const address = reinterpret_cast<sockaddr*>(&to);
+  if (listen(listener, 1) != 0 || getsockname(listener, address, &size) != 0) {
+    return false;
+  }
+  to.sin_addr.s_addr = inet_addr("127.0.0.1");
+  if (connect(client, address, sizeof(to)) != 0 ||
+      send(client, "hello", 5, 0) != 5) {
+    return false;
+  }
+  const auto own = netmeter::ReadOwnConnections();
+  const auto one = netmeter::ReadConnection(client);
+  if (!own.ok() || !one.ok()) return false;
+  int found = 0;
+  for (const netmeter::Connection& connection : *own) {
+    if (connection.cookie == one->cookie && connection.state == "ESTABLISHED" &&
+        connection.remote_address == "127.0.0.1" &&
+        connection.sent_bytes == 5) {
+      ++found;
+    }
+  }
+  return found == 1 && close(client) == 0 && close(listener) == 0;
+}
+
+// record "flow", service "mme", tx_bytes 300
+bool DecodesFlows() {
+  netmeter::FlowDecoder decoder;
+  netmeter::FlowRecord record;
+  return decoder
+             .Append(
+                 "\x0f\x0a\x04"
+                 "flow\x72\x03mme\xf0\x01\xac\x02")
+             .ok() &&
+         decoder.Next(&record).value_or(false) && record.service == "mme" &&
+         record.tx_bytes == 300 && !decoder.Next(&record).value_or(true) &&
+         decoder.Append("\x01\x02").ok() &&
+         decoder.Next(&record).status().code() == absl::StatusCode::kDataLoss;
 }
 
 // In lines, as a status with a payload: the parts of a Status that versions of
@@ -66,6 +111,7 @@ absl::StatusOr<std::string> Run(const std::string& pin_dir) {
 
 int main(int argc, char** argv) {
   if (argc != 2) return 1;
+  if (!FindsItsConnection() || !DecodesFlows()) return 4;
   const absl::StatusOr<std::string> text = Run(argv[1]);
   if (!text.ok()) {
     printf("%d: %s\n", static_cast<int>(text.status().code()),

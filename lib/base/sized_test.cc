@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests a struct of a later version, because no struct of the C API has grown yet.
-#include "lib/capi/sized.h"
+#include "lib/base/sized.h"
 
 #include <gtest/gtest.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
 //
 // Threads: any.
 
-#ifndef NETMETER_LIB_CAPI_SIZED_H_
-#define NETMETER_LIB_CAPI_SIZED_H_
+#ifndef NETMETER_LIB_BASE_SIZED_H_
+#define NETMETER_LIB_BASE_SIZED_H_
 
 #include <string.h>
 
@@ -50,4 +50,4 @@ bool FillSized(const T& from, size_t first_size, T* to) {
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_CAPI_SIZED_H_
+#endif  // NETMETER_LIB_BASE_SIZED_H_
