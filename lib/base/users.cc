@@ -166,5 +166,10 @@ std::string UserName(uid_t id) {
   return user.has_value() ? user->name : "";
 }
 
+std::string UserName(const std::string& number) {
+  uid_t id;
+  return absl::SimpleAtoi(number, &id) ? UserName(id) : "";
+}
+
 }  // namespace internal
 }  // namespace netmeter

@@ -60,6 +60,9 @@ bool BecomeUser(const User& user);
 
 // The name of a user; empty if this host has no such user.
 std::string UserName(uid_t id);
+// The name of a user by its decimal number, such as the name of a series; empty if the
+// text is no such number.
+std::string UserName(const std::string& number);
 
 // The user of this name in a file in the format of passwd(5). Nothing if there is none,
 // or if the file cannot be read. Skips lines that are not an entry.

@@ -10,6 +10,7 @@
 #include "lib/base/csv.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
+#include "lib/base/users.h"
 #include "lib/history/calendar.h"
 
 namespace netmeter {
@@ -18,7 +19,10 @@ namespace {
 
 constexpr size_t kMostGaps = 10;  // in a table
 
+// As in `netmeter list`: "1000 (alice)".
 std::string NameOf(const UsageRow& row) {
+  const std::string user = row.kind == "user" ? UserName(row.name) : "";
+  if (!user.empty()) return absl::StrCat(row.name, " (", ToTerminal(user), ")");
   return row.name.empty() ? "-" : ToTerminal(row.name);
 }
 

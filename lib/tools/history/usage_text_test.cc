@@ -114,6 +114,14 @@ TEST_F(UsageTextTest, FitsATerminalOf80Columns) {
   }
 }
 
+TEST_F(UsageTextTest, AUserHasItsName) {
+  usage_.rows = {Row("user", "0", 1, 1), Row("binary", "0", 1, 1)};
+  const std::string text =
+      FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0);
+  EXPECT_THAT(text, HasSubstr("\n0 (root)  user "));
+  EXPECT_THAT(text, HasSubstr("\n0         binary "));
+}
+
 TEST_F(UsageTextTest, EmptyIsSaid) {
   EXPECT_THAT(FormatUsageTable(Usage(), query_, SizeUnits::kBinary, 80),
               HasSubstr("(nothing was recorded in this period)"));

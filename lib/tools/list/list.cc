@@ -109,16 +109,32 @@ ContainerNames ReadContainerNames(const std::string& state) {
 
 namespace {
 
+// The name of a machine of systemd, whose cgroup has "web\x2d1" for "web-1"
+// (systemd.unit(5)).
+std::string Unescape(const std::string& name) {
+  std::string text;
+  for (size_t i = 0; i < name.size(); i++) {
+    uint32_t code = 0;
+    if (name.compare(i, 2, "\\x") == 0 &&
+        absl::SimpleHexAtoi(name.substr(i + 2, 2), &code)) {
+      text += static_cast<char>(code);
+      i += 3;
+    } else {
+      text += name[i];
+    }
+  }
+  return text;
+}
+
 // The readable name of a container, or of a user; empty if there is none.
 std::string ReadableName(const Sample& sample,
                          const ContainerNames& containers) {
-  uid_t user;
-  if (sample.kind == Kind::kUser && absl::SimpleAtoi(sample.name, &user)) {
-    return UserName(user);
-  }
+  if (sample.kind == Kind::kUser) return UserName(sample.name);
   if (sample.kind != Kind::kContainer) return "";
   const auto found = containers.find(sample.name);
-  return found == containers.end() ? "" : found->second;
+  if (found != containers.end()) return found->second;
+  const std::string unescaped = Unescape(sample.name);
+  return unescaped == sample.name ? "" : unescaped;
 }
 
 // The fields of TcpConnections; null if unknown.

@@ -122,6 +122,16 @@ TEST(FormatJson, HasExactlyTheDocumentedKeys) {
             std::numeric_limits<uint64_t>::max());
 }
 
+TEST(ShownName, AMachineOfSystemdHasItsNameWithoutEscapes) {
+  Sample sample = MakeSample("web\\x2d1\\x", 1, 2);
+  sample.kind = Kind::kContainer;
+  EXPECT_EQ(ShownName(sample, {}), "web\\x2d1\\x (web-1\\x)");
+  EXPECT_EQ(nlohmann::json::parse(FormatJson({sample}))[0]["container_name"],
+            "web-1\\x");
+  sample.kind = Kind::kUnit;
+  EXPECT_EQ(ShownName(sample, {}), "web\\x2d1\\x");
+}
+
 TEST(FormatJson, HasConnectionsWhereTheyAreKnown) {
   Sample sample = MakeSample("mme", 1, 2);
   EXPECT_TRUE(nlohmann::json::parse(FormatJson({sample}))[0]["tcp"].is_null());
