@@ -12,6 +12,7 @@ import json
 import os
 import pty
 import pwd
+import re
 import signal
 import socket
 import struct
@@ -110,6 +111,14 @@ class SocketsCommandTest(unittest.TestCase):
         except socket.gaierror:
             name = ""
         self.assertEqual([(row["remote_address"], row["remote_name"]) for row in rows], 2 * [("127.0.0.1", name)])
+
+    def test_bytes_by_remote_address_are_one_line_of_awk(self):
+        with open("docs/peers.md", encoding="utf-8") as file:
+            command = re.search(r"sockets_command_test.py -->\n```sh\n(.*?)```", file.read(), re.S).group(1)
+        path = {**os.environ, "PATH": os.path.dirname(PROGRAM) + ":" + os.environ["PATH"]}
+        lines = subprocess.run(["sh", "-c", command], env=path, stdout=subprocess.PIPE, timeout=60, check=True).stdout.decode().splitlines()
+        sums = {address: int(count) for count, address in map(str.split, lines)}
+        self.assertGreaterEqual(sums["127.0.0.1"], 2 * 12345)  # sent and received
 
     def test_a_sample_has_the_same_sockets_each_time(self):
         with contextlib.ExitStack() as stack:
