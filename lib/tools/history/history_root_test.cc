@@ -449,6 +449,16 @@ TEST_F(HistoryTest, WatchPrintsRatesUntilNobodyReads) {
 }
 
 // 4295 seconds are more microseconds than 32 bits have: it printed thirty times a second.
+TEST_F(HistoryTest, WatchEndsAfterItsCount) {
+  const ShellResult twice = RunShell(
+      "timeout 60 lib/tools/netmeter list --watch 0.1 --count 2 --pin-dir " +
+      pin_dir_ + " | grep -c 'every 0.1 s'");
+  EXPECT_EQ(twice.output, "2\n");
+  EXPECT_EQ(RunShell("lib/tools/netmeter list --count 2 --pin-dir " + pin_dir_)
+                .exit_status,
+            2);
+}
+
 TEST_F(HistoryTest, WatchSleepsForMoreThanAnHour) {
   EXPECT_EQ(
       RunShell("timeout 2 lib/tools/netmeter list --watch 4295 --pin-dir " +

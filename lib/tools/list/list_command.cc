@@ -140,15 +140,20 @@ class ListCommand : public Command {
             .Type("TIME")
             .Excludes(as_json);
     AddDatabase(flags, &database_);
-    flags
-        ->AddOption("--watch", &watch_,
-                    "Repeat at this interval, with rates (default 2)")
-        .Type("SECONDS")
-        .OptionalValue()
-        .Default("2")
-        .InRange(0.1, 86400.0)
-        .Excludes(as_json)
-        .Excludes(since);
+    const Option watch =
+        flags
+            ->AddOption("--watch", &watch_,
+                        "Repeat at this interval, with rates (default 2)")
+            .Type("SECONDS")
+            .OptionalValue()
+            .Default("2")
+            .InRange(0.1, 86400.0)
+            .Excludes(as_json)
+            .Excludes(since);
+    flags->AddOption("--count", &count_, "With --watch: stop after N times")
+        .Type("N")
+        .InRange(1, 1000000000, Option::InHelp::kNo)
+        .Needs(watch);
     flags->SetFooter(kListFooter);
   }
 
@@ -262,12 +267,13 @@ class ListCommand : public Command {
     return Print(absl::StrCat(heading_, FormatView(rows, view)));
   }
 
-  // Runs until a signal, or until the reader of its output has gone.
+  // Runs until a signal, until the reader of its output has gone, or --count times.
   int Watch(const Meter& meter) const {
     std::vector<Sample> before;
     double read_before = 0;
     // Rates need two readings. The first rates come soon.
     std::chrono::duration<double> pause(std::min(watch_, 0.5));
+    int shown = 0;
     for (;; std::this_thread::sleep_for(pause)) {
       auto samples = meter.ReadHost();
       if (!samples.ok()) return Fail(samples.status().message());
@@ -294,7 +300,7 @@ class ListCommand : public Command {
                        FormatSecond(time(nullptr)), ", every ", watch_, " s\n",
                        FormatView(rows, view), height > 0 ? "" : "\n");
       const int status = Print(screen);
-      if (status != 0) return status;
+      if (status != 0 || ++shown == count_) return status;
     }
   }
 
@@ -311,6 +317,7 @@ class ListCommand : public Command {
   std::string heading_;
   const Flags* flags_ = nullptr;
   double watch_ = 2;
+  int count_ = 0;  // 0: any number of times
 };
 
 }  // namespace
