@@ -137,9 +137,10 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
   if (usage.estimated.has_value()) {
     add("estimated", "", *usage.estimated, "", /*has_share=*/false);
   }
-  std::string text = absl::StrCat(FormatDay(query.period.from), " to ",
-                                  FormatDay(query.period.to), ", path ",
-                                  query.path, "\n", table.Format(width));
+  std::string text = absl::StrCat(
+      FormatDay(query.period.from), " to ", FormatDay(query.period.to),
+      query.uplink.empty() ? "" : ", uplink " + ToTerminal(query.uplink),
+      ", path ", query.path, "\n", table.Format(width));
   if (usage.rows.empty()) {
     const bool filtered = !query.service.empty() ||
                           !query.destination.empty() || !query.kind.empty() ||

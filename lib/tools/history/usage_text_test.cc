@@ -114,6 +114,14 @@ TEST_F(UsageTextTest, FitsATerminalOf80Columns) {
   }
 }
 
+// README.md's first lines have it.
+TEST_F(UsageTextTest, TheFirstLineNamesTheUplink) {
+  query_.uplink = "satellite";
+  EXPECT_THAT(
+      FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0),
+      StartsWith("2026-11-15 to 2026-12-14, uplink satellite, path direct\n"));
+}
+
 TEST_F(UsageTextTest, AUserHasItsName) {
   usage_.rows = {Row("user", "0", 1, 1), Row("binary", "0", 1, 1)};
   const std::string text =
