@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -57,8 +58,15 @@ class BazelBuildExt(build_ext):
         os.chmod(target, 0o755)
 
 
+# Not the checkout, where two builds at once would take each other's files.
+scratch = tempfile.TemporaryDirectory()
+
 setup(
     name="netmeter",
+    options={
+        "build": {"build_base": scratch.name},
+        "egg_info": {"egg_base": scratch.name},
+    },
     version=version(),
     description="Bytes that each service of a Linux host sends and receives",
     license="BSD-3-Clause",
