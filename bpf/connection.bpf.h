@@ -46,20 +46,10 @@ static __always_inline bool is_reset(struct bpf_sock *sk) {
 }
 
 /* The slot that is kept for a connection. 0: none, or the slot of the pending series. */
-static __always_inline __u32 kept_slot(struct nm_owner *owner, __u64 cookie) {
-  struct nm_entry *entry = entry_of_cookie(cookie);
-  struct nm_tcp *tcp;
-  __u64 word;
-  __u32 slot;
+static __always_inline __u32 kept_slot(struct nm_socket *socket) {
+  __u32 slot = socket ? NM_WORD_SLOT(*(volatile __u64 *)&socket->word) : 0;
+  struct nm_tcp *tcp = slot ? tcp_of_slot(slot) : NULL;
 
-  if (!entry) return 0;
-  word = *(volatile __u64 *)&entry->socket.word;
-  if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) {
-    word = *(volatile __u64 *)&owner->socket.word;
-    if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) return 0;
-  }
-  slot = NM_WORD_SLOT(word);
-  tcp = tcp_of_slot(slot);
   return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
 }
 
@@ -67,12 +57,18 @@ static __always_inline __u32 kept_slot(struct nm_owner *owner, __u64 cookie) {
 static __always_inline void on_established(struct bpf_sock_ops *ops,
                                            struct bpf_sock *sk) {
   struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  struct nm_socket *socket;
   __u32 slot;
 
   if (!owner || !(owner->flags & NM_OWNER_CONNECTED)) return;
   owner->flags |= NM_OWNER_ESTABLISHED;
-  slot = kept_slot(owner, bpf_get_socket_cookie(ops));
+  socket = state_of_socket(owner, bpf_get_socket_cookie(ops));
+  slot = kept_slot(socket);
   if (slot) count_established(owner, slot);
+  /* As begin_received(), so that the acknowledgement that follows is a plain packet. */
+  if (!socket || socket->rx_valid) return;
+  socket->rx_ack = ops->rcv_nxt - (__u32)ops->bytes_received;
+  socket->rx_valid = 1;
 }
 
 /* A socket listens, connects, or was accepted. */
@@ -130,7 +126,8 @@ static __always_inline void on_sent_again(struct bpf_sock_ops *ops,
   owner->timeouts += timeouts;
   owner->retransmitted_segments += segments;
   slot = owner->counted;
-  if (!slot) slot = kept_slot(owner, bpf_get_socket_cookie(ops));
+  if (!slot)
+    slot = kept_slot(state_of_socket(owner, bpf_get_socket_cookie(ops)));
   tcp = slot ? tcp_of_slot(slot) : NULL;
   if (tcp) count_waiting(owner, tcp);
 }
@@ -146,7 +143,7 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   /* Closed before: connect(2) on an ended socket found no port, and so its TCP_CONNECT_CB
    * never came. */
   if (!owner || (owner->flags & NM_OWNER_CLOSED)) return;
-  slot = kept_slot(owner, cookie);
+  slot = kept_slot(state_of_socket(owner, cookie));
   /* A RST that is sent after the end still finds the numbers. */
   owner->flags |= NM_OWNER_CLOSED;
   free_entry(cookie, &owner->socket);

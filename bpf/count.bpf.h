@@ -342,12 +342,10 @@ static __always_inline void count_received(struct nm_context *c,
                c->exposed || packet->transport == NM_TRANSPORT_OTHER,
                packet->bytes, packet->segments,
                packet->transport == NM_TRANSPORT_TCP ? 0 : packet->payload);
-  if (has_sequence(c) && (packet->tcp_flags & TCP_FLAG_FIN)) {
-    c->socket->rx_fin = packet->seq + packet->payload + 1;
-    c->socket->rx_fin_seen = 1;
+  if (has_sequence(c)) {
+    note_fin(c->socket, packet->seq + packet->payload, packet->tcp_flags);
+    if (packet->tcp_flags & TCP_FLAG_RST) c->socket->rx_rst_seen = 1;
   }
-  if (has_sequence(c) && (packet->tcp_flags & TCP_FLAG_RST))
-    c->socket->rx_rst_seen = 1;
   if (cell->kind == NM_KIND_PENDING)
     nm_note_received(c->skb, packet->bytes, packet->segments);
 }
@@ -388,10 +386,12 @@ static __always_inline __u32 split_payload(struct nm_context *c, __u32 *acked) {
   /* A RST from the kernel has no payload, and acknowledges nothing new. */
   if ((packet->tcp_flags & TCP_FLAG_RST) && !is_own_reset(packet->tcp_flags))
     return packet->payload;
-  if ((!socket->tx_valid || !socket->rx_valid) &&
+  if ((!socket->tx_valid ||
+       (!socket->rx_valid && (packet->tcp_flags & TCP_FLAG_ACK))) &&
       nm_begin_numbers(c->skb, packet->seq, packet->ack, packet->tcp_flags))
     return packet->payload;
-  new_bytes = new_payload(socket, packet);
+  new_bytes =
+      new_payload(socket, packet->seq, packet->payload, packet->tcp_flags);
   if (packet->tcp_flags & TCP_FLAG_ACK)
     *acked = acked_payload(c->skb, socket, packet->ack);
   return new_bytes;

@@ -115,22 +115,27 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
                                             const enum nm_adds adds,
                                             __u32 header, __u32 ifindex) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-  __u32 bytes, segments = 1, payload, seq_end, ack, slot;
+  __u32 bytes, segments = 1, payload, seq, ack, slot;
   struct nm_sent sent = {};
   struct bpf_sock *sk = skb->sk;
   struct nm_socket *socket;
   struct nm_cell *cell;
+  bool of_request;
   __u8 flags;
 
   data += header;
   if (data + 20 > end || !sk) return false;
   header += (*(__u8 *)(data + 12) >> 4) * 4;
   flags = *(__u8 *)(data + 13);
-  seq_end = bpf_ntohl(*(__be32 *)(data + 4));
+  seq = bpf_ntohl(*(__be32 *)(data + 4));
   ack = bpf_ntohl(*(__be32 *)(data + 8));
-  if (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) return false;
-  if (direction == NM_EGRESS &&
-      (flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) != TCP_FLAG_ACK)
+  of_request = direction == NM_EGRESS && is_of_request(flags, sk->state);
+  if (direction == NM_EGRESS && !of_request &&
+      (flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) != TCP_FLAG_ACK)
+    return false;
+  /* A listener's packets have no numbers of its own. */
+  if (direction == NM_INGRESS && (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) &&
+      ((flags & TCP_FLAG_SYN) || sk->state == TCP_LISTEN))
     return false;
   cell = plain_cell(skb, &socket, &slot);
   if (!cell || !is_plain_cell(ifindex, socket, cell, NM_TRANSPORT_TCP))
@@ -141,20 +146,16 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   if (!plain_wire_size(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, 0);
+    note_fin(socket, seq + payload, flags);
+    if (flags & TCP_FLAG_RST) socket->rx_rst_seen = 1;
     return true;
   }
-  if (*(volatile __u32 *)&socket->tx_valid != NM_SOCKET_NUMBERS) return false;
-  /* The rest is as in acked_payload() and new_payload(). */
-  if (before(socket->rx_ack, ack)) {
-    if (peer_has_finished(sk->state)) return false;
-    sent.acked = ack - socket->rx_ack;
-    socket->rx_ack = ack - NM_ALWAYS_NEW;
-  }
-  seq_end += payload;
-  if (before(socket->tx_end, seq_end)) {
-    sent.new_bytes = seq_end - socket->tx_end;
-    if (sent.new_bytes > payload) sent.new_bytes = payload;
-    socket->tx_end = NM_ALWAYS_NEW ? seq_end - payload : seq_end;
+  if (of_request) {
+    sent.new_bytes = payload;
+  } else {
+    if (*(volatile __u16 *)&socket->tx_valid != NM_SOCKET_NUMBERS) return false;
+    sent.acked = acked_payload(skb, socket, ack);
+    sent.new_bytes = new_payload(socket, seq, payload, flags & TCP_FLAG_FIN);
   }
   sent.bytes = bytes;
   sent.again = payload - sent.new_bytes;

@@ -246,17 +246,12 @@ static __always_inline void split_sent(struct __sk_buff *skb,
     return;
   if (skb->sk && is_of_request(f->packet.tcp_flags, skb->sk->state)) return;
   begin_sent(tcp, numbers, f->packet.seq, adopted);
-  f->again = f->packet.payload - new_payload(numbers, &f->packet);
+  f->again =
+      f->packet.payload - new_payload(numbers, f->packet.seq, f->packet.payload,
+                                      f->packet.tcp_flags);
   if (!(f->packet.tcp_flags & TCP_FLAG_ACK)) return;
   begin_received(tcp, numbers, f->packet.ack, adopted);
   f->acked = acked_payload(skb, numbers, f->packet.ack);
-}
-
-static __always_inline void note_fin(struct nm_socket *numbers,
-                                     const struct nm_packet *packet) {
-  if (!(packet->tcp_flags & TCP_FLAG_FIN)) return;
-  numbers->rx_fin = packet->seq + packet->payload + 1;
-  numbers->rx_fin_seen = 1;
 }
 
 /* Splits the payload of a packet whose connection found no room. */
@@ -282,7 +277,8 @@ static __noinline int split_waiting(struct __sk_buff *skb,
     return 0;
   }
   if (direction == NM_INGRESS)
-    note_fin(&waiting->numbers, &f->packet);
+    note_fin(&waiting->numbers, f->packet.seq + f->packet.payload,
+             f->packet.tcp_flags);
   else
     split_sent(skb, f, bpf_tcp_sock(sk), &waiting->numbers, waiting->adopted);
   return 0;
@@ -417,7 +413,8 @@ static __always_inline enum nm_added try_add(
       split_sent(skb, f, tcp, &state->numbers,
                  !!(state->flags & NM_FLOW_ADOPTED));
     if (direction == NM_INGRESS && f->packet.transport == NM_TRANSPORT_TCP)
-      note_fin(&state->numbers, &f->packet);
+      note_fin(&state->numbers, f->packet.seq + f->packet.payload,
+               f->packet.tcp_flags);
   }
   if (added == NM_ADDED) {
     if (state->last_ns < f->now_ns) state->last_ns = f->now_ns;

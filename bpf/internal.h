@@ -189,10 +189,9 @@ struct nm_socket {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 7 * 1 + 1 + 4);
 
-/* The first four of these bytes when both numbers are known and the peer has sent no
- * FIN yet. Machines are little-endian: third_party/bazel/bpf.bzl. */
-#define NM_SOCKET_NUMBERS 0x00000101
-NM_STATIC_ASSERT(__builtin_offsetof(struct nm_socket, tx_valid) % 4 == 0);
+/* tx_valid and rx_valid when both numbers are known. */
+#define NM_SOCKET_NUMBERS 0x0101
+NM_STATIC_ASSERT(__builtin_offsetof(struct nm_socket, tx_valid) % 2 == 0);
 
 /* The uplink of an interface. The index is the low bits of the ifindex. The word has the
  * ifindex, and below it the uplink bits of nm_cell.path for packets of that interface. */

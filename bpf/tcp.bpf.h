@@ -66,16 +66,16 @@ static __always_inline void begin_received(struct bpf_tcp_sock *tcp,
 }
 
 /* The part of a sent segment's payload that is new. */
-static __always_inline __u32 new_payload(struct nm_socket *socket,
-                                         struct nm_packet *packet) {
-  __u32 first = packet->seq + !!(packet->tcp_flags & TCP_FLAG_SYN);
-  __u32 last = first + packet->payload;
-  __u32 end = last + (packet->tcp_flags & TCP_FLAG_FIN);
+static __always_inline __u32 new_payload(struct nm_socket *socket, __u32 seq,
+                                         __u32 payload, __u32 tcp_flags) {
+  __u32 first = seq + !!(tcp_flags & TCP_FLAG_SYN);
+  __u32 last = first + payload;
+  __u32 end = last + (tcp_flags & TCP_FLAG_FIN);
   __u32 new_bytes;
 
   if (!before(socket->tx_end, end)) return 0;
   if (before(first, socket->tx_end)) first = socket->tx_end;
-  socket->tx_end = NM_ALWAYS_NEW ? packet->seq : end;
+  socket->tx_end = NM_ALWAYS_NEW ? seq : end;
   new_bytes = last - first;
   /* Negative if only a SYN or a FIN is new. */
   return (__s32)new_bytes < 0 ? 0 : new_bytes;
@@ -104,6 +104,14 @@ static __always_inline bool is_of_request(__u32 tcp_flags, __u32 state) {
 static __always_inline bool peer_has_finished(__u32 state) {
   return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK ||
          state == TCP_CLOSING;
+}
+
+/* Notes the peer's FIN, if a received segment has it. `seq_end` is the segment's end. */
+static __always_inline void note_fin(struct nm_socket *socket, __u32 seq_end,
+                                     __u32 tcp_flags) {
+  if (!(tcp_flags & TCP_FLAG_FIN)) return;
+  socket->rx_fin = seq_end + 1;
+  socket->rx_fin_seen = 1;
 }
 
 /* The payload that the peer sent in order since our last acknowledgement: the payload

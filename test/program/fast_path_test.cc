@@ -42,7 +42,8 @@ std::string Text(const nm_socket& socket) {
   for (uint32_t value :
        {socket.tx_end, socket.rx_ack, socket.rx_fin, uint32_t{socket.tx_valid},
         uint32_t{socket.rx_valid}, uint32_t{socket.rx_fin_seen},
-        uint32_t{socket.rx_fin_counted}, uint32_t{socket.wire_protocol}}) {
+        uint32_t{socket.rx_fin_counted}, uint32_t{socket.rx_rst_seen},
+        uint32_t{socket.wire_protocol}}) {
     text += " " + std::to_string(value);
   }
   return text;
@@ -169,16 +170,33 @@ TEST_F(FastPath, LoopbackWithoutAProxyIsNotCountedEitherWay) {
   EXPECT_GT(long_->ReadStats().header_errors, 0u);
 }
 
-TEST_F(FastPath, TheEndsOfAConnectionDoNot) {
-  for (uint8_t flags : {P::kSyn, P::kFin, P::kRst}) {
-    EXPECT_FALSE(Send(Tcp(P::Ipv4(), flags))) << int{flags};
-    EXPECT_FALSE(Send(Tcp(P::Ipv4(), flags | P::kAck))) << int{flags};
+TEST_F(FastPath, PlainEndsOfAConnectionTakeIt) {
+  // For a request, in a listener's name.
+  EXPECT_TRUE(Send(Tcp(P::Ipv4(), P::kSyn | P::kAck)));
+  EXPECT_TRUE(Receive(Tcp(P::Ipv4(), P::kSyn)));
+  EXPECT_TRUE(Receive(Tcp(P::Ipv4(), P::kSyn | P::kAck)));
+  EXPECT_TRUE(Send(Tcp(P::Ipv4(), P::kFin | P::kAck)));
+  EXPECT_TRUE(Receive(Tcp(P::Ipv4(), P::kFin | P::kAck)));
+  EXPECT_TRUE(Receive(Tcp(P::Ipv4(), P::kRst)));
+  // The peer's FIN has to be subtracted.
+  for (const uint32_t fin : {2000u, 2001u, 2500u, 2501u}) {
+    socket_.rx_fin_seen = 1;
+    socket_.rx_fin = fin;
+    EXPECT_TRUE(Send(Tcp(P::Ipv4())));
+    EXPECT_TRUE(Send(Tcp(P::Ipv4(), P::kFin | P::kAck)));
   }
-  EXPECT_FALSE(Receive(Tcp(P::Ipv4(), P::kFin | P::kAck)));
-  // The numbers are not known yet, or the peer's FIN has to be subtracted.
-  for (nm_u8 nm_socket::*field :
-       {&nm_socket::tx_valid, &nm_socket::rx_valid, &nm_socket::rx_fin_seen,
-        &nm_socket::rx_fin_counted}) {
+  socket_.rx_fin_counted = 1;
+  EXPECT_TRUE(Send(Tcp(P::Ipv4())));
+}
+
+TEST_F(FastPath, OtherEndsOfAConnectionDoNot) {
+  for (const uint8_t flags : {0, 0 + P::kSyn, 0 + P::kFin, 0 + P::kRst}) {
+    EXPECT_FALSE(Send(P::Ipv4().Tcp(40000, 443).Seq(1000).Flags(flags)));
+  }
+  EXPECT_FALSE(Send(Tcp(P::Ipv4(), P::kRst)));
+  EXPECT_FALSE(Receive(Tcp(P::Ipv4(), P::kSyn | P::kFin)));
+  // The numbers are not known yet.
+  for (nm_u8 nm_socket::*field : {&nm_socket::tx_valid, &nm_socket::rx_valid}) {
     nm_socket before = socket_;
     socket_.*field ^= 1;
     EXPECT_FALSE(Send(Tcp(P::Ipv4())));
