@@ -92,11 +92,11 @@ NM_GLOBAL int nm_redirect(struct __sk_buff *skb) {
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct nm_entry *entry = entry_of_cookie(cookie);
 
+  if (!entry) {
+    nm_make_state(skb, NM_TRANSPORT_TCP, NM_EGRESS);
+    entry = entry_of_cookie(cookie);
+  }
   if (!entry) return 0;
-  if (NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) !=
-          NM_COOKIE(cookie) &&
-      nm_make_state(skb, NM_TRANSPORT_TCP, NM_EGRESS) != NM_STATE_ENTRY)
-    return 0;
   entry->socket.proxied = 1;
   return 1;
 }
@@ -150,9 +150,8 @@ static __always_inline bool is_counted(struct __sk_buff *skb,
   return true;
 }
 
-/* Finds the socket's state, in the table or with its owner. Returns false if there is no
- * socket table. */
-static __always_inline bool find_state(struct nm_context *c,
+/* Finds the socket's state, in the table or with its owner. */
+static __always_inline void find_state(struct nm_context *c,
                                        const enum nm_direction direction) {
   struct __sk_buff *skb = c->skb;
   __u64 cookie = bpf_get_socket_cookie(skb);
@@ -161,26 +160,26 @@ static __always_inline bool find_state(struct nm_context *c,
   struct nm_owner *owner = NULL;
   int place;
 
-  if (!entry) return false;
-  if (NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) ==
-      NM_COOKIE(cookie)) {
-    c->socket = &entry->socket;
-    return true;
-  }
-  if (sk) sk = bpf_sk_fullsock(sk);
-  if (!sk) return true;
+  if (entry) c->socket = &entry->socket;
+  if (entry || !sk) return;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return;
   owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
   if (!owner || NM_WORD_COOKIE(owner->socket.word) != NM_COOKIE(cookie)) {
+    /* An accepted socket gets its state when it sends. */
+    if (owner && c->packet.transport == NM_TRANSPORT_TCP &&
+        direction == NM_INGRESS && sk->state != TCP_LISTEN)
+      return;
     place = nm_make_state(skb, c->packet.transport, direction);
-    if (place == NM_STATE_ENTRY) c->socket = &entry->socket;
-    if (place != NM_STATE_OWNER) return true;
+    if (place == NM_STATE_ENTRY) entry = entry_of_cookie(cookie);
+    if (entry) c->socket = &entry->socket;
+    if (place != NM_STATE_OWNER) return;
     owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
   } else if (may_be_subflow(owner) &&
              (direction == NM_EGRESS || sk->state == TCP_LISTEN)) {
     nm_follow_mptcp(skb);
   }
   if (owner) c->socket = &owner->socket;
-  return true;
 }
 
 /* Puts the packet's uplink into its path, and notes the namespace of its socket. */
@@ -469,7 +468,7 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
   __u32 slot = 0;
 
   if (!is_counted(skb, direction, packet)) return 0;
-  if (!find_state(&context, direction)) return 0;
+  find_state(&context, direction);
   if (context.socket)
     slot = NM_WORD_SLOT(*(volatile __u64 *)&context.socket->word);
   if (nm_config.uplinks && packet->path == NM_PATH_DIRECT)

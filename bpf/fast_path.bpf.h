@@ -22,14 +22,19 @@ static __always_inline struct nm_cell *plain_cell(struct __sk_buff *skb,
                                                   struct nm_socket **socket,
                                                   __u32 *slot) {
   __u64 cookie = bpf_get_socket_cookie(skb), word;
-  struct nm_entry *entry = entry_of_cookie(cookie);
+  struct nm_entry *entry = entry_at(cookie, 0);
 
   if (!entry) return NULL;
-  *socket = &entry->socket;
   /* If the entry is this socket's and has a slot, a number from 1 to 65535 remains. */
   word = *(volatile __u64 *)&entry->socket.word ^ NM_COOKIE(cookie);
+  if (word - 1 >= 0xffff) {
+    entry = entry_at(cookie, 1);
+    if (!entry) return NULL;
+    word = *(volatile __u64 *)&entry->socket.word ^ NM_COOKIE(cookie);
+    if (word - 1 >= 0xffff) return NULL;
+  }
+  *socket = &entry->socket;
   *slot = word;
-  if (word - 1 >= 0xffff) return NULL;
   return plain_cell_at(word, (__u32)word * nm_config.cells_per_series +
                                  bpf_get_smp_processor_id());
 }

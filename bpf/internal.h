@@ -92,6 +92,8 @@ struct nm_config {
   nm_u32 max_user_names; /* quota of one user; root has none */
   nm_u32 max_user_series;
   nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
+  nm_u32
+      socket_half; /* half of them: from a socket's first entry to its second */
   nm_u32 destination_kinds; /* that have destinations: bits 1 << enum nm_kind */
   nm_u32 registrants;       /* not 0: some services are restricted */
   nm_u32 rules_count;

@@ -10,12 +10,14 @@
  * A lookup in socket storage costs more than all other work for a packet. So the state
  * lives in the socket table, an array: the low bits of the socket's cookie are the index,
  * and the entry holds the low 48 bits. A packet computes the index and compares one word,
- * which is the cookie and the slot together. So it never sees one socket's cookie with
+ * which is the cookie and the slot together. If another socket has that entry, the entry
+ * half a table away may be free: cookies are given in sequence, so the neighbours of a
+ * taken entry are taken, too. So it never sees one socket's cookie with
  * another socket's slot. The first packet claims the entry, under a spin lock because
  * 5.10 has no compare-and-exchange. The end of the socket frees the entry, and moves the
  * state to the owner, where a late RST still finds it.
  *
- * If another socket has the entry, the state is kept with the owner. Such a socket is
+ * If other sockets have both entries, the state is kept with the owner. Such a socket is
  * counted just as exactly, on the full path. A socket whose end no hook would report (it
  * was open before the load) is treated alike, because its entry would never be freed.
  *
@@ -29,47 +31,67 @@
 
 /* --- The socket table ---------------------------------------------------- */
 
-static __always_inline struct nm_entry *entry_of_cookie(__u64 cookie) {
-  __u32 index = cookie & nm_config.socket_mask;
+/* One of the two entries that a socket may have: 0 or 1. */
+static __always_inline struct nm_entry *entry_at(__u64 cookie, __u32 which) {
+  __u32 index =
+      (cookie ^ which * nm_config.socket_half) & nm_config.socket_mask;
 
   return bpf_map_lookup_elem(&nm_sockets, &index);
 }
 
-/* Takes a socket's entry out of the table, and copies its state to *keep. */
-static __always_inline void free_entry(__u64 cookie, struct nm_socket *keep) {
-  struct nm_entry *entry = entry_of_cookie(cookie);
-  bool freed = false;
-
-  if (!entry) return;
-  bpf_spin_lock(&entry->lock);
-  if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie)) {
-    *keep = entry->socket;
-    __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
-    freed = true;
-  }
-  bpf_spin_unlock(&entry->lock);
-  if (freed) COUNT(sockets_freed, 1);
+static __always_inline bool has_entry(const struct nm_entry *entry,
+                                      __u64 cookie) {
+  return entry && NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) ==
+                      NM_COOKIE(cookie);
 }
 
-/* Claims the table's entry for a socket; NULL if another one has it. */
-static __always_inline struct nm_socket *claim_entry(__u64 cookie) {
-  struct nm_entry *entry = entry_of_cookie(cookie);
-  bool claimed = false;
+/* The entry of a socket; NULL: it has none. */
+static __always_inline struct nm_entry *entry_of_cookie(__u64 cookie) {
+  struct nm_entry *entry = entry_at(cookie, 0);
 
-  if (!entry) return NULL;
-  bpf_spin_lock(&entry->lock);
-  if (!entry->socket.word) {
-    __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
-    entry->socket.word = NM_COOKIE(cookie);
-    claimed = true;
+  if (has_entry(entry, cookie)) return entry;
+  entry = entry_at(cookie, 1);
+  return has_entry(entry, cookie) ? entry : NULL;
+}
+
+/* Takes a socket's entry out of the table, and copies its state to *keep. Two CPUs may
+ * have claimed both entries for one UDP socket. */
+static __always_inline void free_entry(__u64 cookie, struct nm_socket *keep) {
+  for (__u32 which = 0; which < 2; which++) {
+    struct nm_entry *entry = entry_at(cookie, which);
+    bool freed = false;
+
+    if (!entry || !has_entry(entry, cookie)) continue;
+    bpf_spin_lock(&entry->lock);
+    if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie)) {
+      *keep = entry->socket;
+      __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
+      freed = true;
+    }
+    bpf_spin_unlock(&entry->lock);
+    if (freed) COUNT(sockets_freed, 1);
   }
-  bpf_spin_unlock(&entry->lock);
-  if (!claimed) {
-    COUNT(socket_collisions, 1);
-    return NULL;
+}
+
+/* Claims an entry of the table for a socket; NULL if other sockets have both. */
+static __always_inline struct nm_socket *claim_entry(__u64 cookie) {
+  for (__u32 which = 0; which < 2; which++) {
+    struct nm_entry *entry = entry_at(cookie, which);
+    bool claimed = false;
+
+    if (!entry) return NULL;
+    bpf_spin_lock(&entry->lock);
+    if (!entry->socket.word) {
+      __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
+      entry->socket.word = NM_COOKIE(cookie);
+      claimed = true;
+    }
+    bpf_spin_unlock(&entry->lock);
+    if (claimed) COUNT(sockets_claimed, 1);
+    if (has_entry(entry, cookie)) return &entry->socket;
   }
-  COUNT(sockets_claimed, 1);
-  return &entry->socket;
+  COUNT(socket_collisions, 1);
+  return NULL;
 }
 
 /* --- Owner and state of a socket ----------------------------------------- */
@@ -98,9 +120,7 @@ static __always_inline struct nm_socket *state_of_socket(struct nm_owner *owner,
                                                          __u64 cookie) {
   struct nm_entry *entry = entry_of_cookie(cookie);
 
-  if (entry && NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) ==
-                   NM_COOKIE(cookie))
-    return &entry->socket;
+  if (entry) return &entry->socket;
   if (owner && NM_WORD_COOKIE(owner->socket.word) == NM_COOKIE(cookie))
     return &owner->socket;
   return NULL;
@@ -150,11 +170,12 @@ static __always_inline void forget_slot(struct nm_owner *owner) {
 
   if (!owner->cookie) return;
   entry = entry_of_cookie(owner->cookie);
-  if (!entry) return;
-  bpf_spin_lock(&entry->lock);
-  if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(owner->cookie))
-    entry->socket.word = NM_COOKIE(owner->cookie);
-  bpf_spin_unlock(&entry->lock);
+  if (entry) {
+    bpf_spin_lock(&entry->lock);
+    if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(owner->cookie))
+      entry->socket.word = NM_COOKIE(owner->cookie);
+    bpf_spin_unlock(&entry->lock);
+  }
   owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
 }
 

@@ -269,7 +269,7 @@ struct nm_stats {
   nm_u64 processes_full; /* processes named later or never: table full */
   nm_u64 sockets_claimed;   /* sockets that got an entry of the socket table */
   nm_u64 sockets_freed;     /* ... and released it */
-  nm_u64 socket_collisions; /* sockets kept in socket storage: entry taken */
+  nm_u64 socket_collisions; /* sockets kept in socket storage: entries taken */
   nm_u64 storage_failed_packets; /* unattributed: no memory for storage */
   nm_u64 storage_failed_sockets; /* ... at their creation: they have no owner */
   nm_u64 header_errors;          /* packets with a truncated header */

@@ -80,11 +80,13 @@ bool Attribution::has_uplinks() const {
 // The slot, from the socket table or, if another socket has its entry, from the owner. 0:
 // none yet.
 uint32_t Attribution::SlotOf(uint64_t cookie, uint64_t owners_word) const {
-  const uint32_t index = static_cast<uint32_t>(cookie) & socket_mask_;
-  Entry entry;
-  if (bpf_map_lookup_elem(sockets_.get(), &index, &entry) == 0 &&
-      NM_WORD_COOKIE(entry.word) == NM_COOKIE(cookie)) {
-    return NM_WORD_SLOT(entry.word);
+  const uint32_t first = static_cast<uint32_t>(cookie) & socket_mask_;
+  for (const uint32_t index : {first, first ^ (socket_mask_ + 1) / 2}) {
+    Entry entry;
+    if (bpf_map_lookup_elem(sockets_.get(), &index, &entry) == 0 &&
+        NM_WORD_COOKIE(entry.word) == NM_COOKIE(cookie)) {
+      return NM_WORD_SLOT(entry.word);
+    }
   }
   return NM_WORD_COOKIE(owners_word) == NM_COOKIE(cookie)
              ? NM_WORD_SLOT(owners_word)

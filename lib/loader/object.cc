@@ -417,6 +417,7 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   config.max_user_names = quota(sizes.max_names);
   config.max_user_series = quota(sizes.max_series);
   config.socket_mask = sizes.max_sockets - 1;
+  config.socket_half = sizes.max_sockets / 2;
   const Config& keys = options.config;
   config.destination_kinds = BitsOfKinds(keys.destinations_of);
   config.registrants = options.registrants;

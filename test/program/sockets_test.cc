@@ -70,6 +70,13 @@ class Sockets : public testing::Test {
     if (cgroup_ != nullptr) cgroup_->Leave();
   }
 
+  static uint64_t CookieOf(const UniqueFd& fd) {
+    uint64_t cookie = 0;
+    socklen_t size = sizeof(cookie);
+    getsockopt(fd.get(), SOL_SOCKET, SO_COOKIE, &cookie, &size);
+    return cookie;
+  }
+
   static UniqueFd Udp() {
     return UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   }
@@ -242,6 +249,34 @@ TEST_F(Sockets, AllCollideInATableOfOne) {
   stats = programs_->ReadStats();
   EXPECT_EQ(stats.sockets_claimed, 2u);
   EXPECT_EQ(stats.socket_collisions, 7u);
+}
+
+// Half a table away from its first entry, a socket has a second one.
+TEST_F(Sockets, TwoWithTheSameFirstEntryAreBothInTheTable) {
+  ProgramOptions options;
+  options.max_sockets = 8;
+  Start(options);
+  std::vector<UniqueFd> all, same;
+  while (same.size() < 3) {
+    all.push_back(Udp());
+    if (CookieOf(all.back()) % 8 == 5) same.push_back(std::move(all.back()));
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (const UniqueFd& fd : same) SendTo(fd, 100);
+  }
+  ExpectAllUdpCounted();
+  EXPECT_EQ(programs_->ReadStats().socket_collisions, 1u);
+  EXPECT_EQ(programs_->ReadSocket(5).word >> 16, CookieOf(same[0]));
+  EXPECT_EQ(programs_->ReadSocket(1).word >> 16, CookieOf(same[1]));
+  // The second one is found there again, and given back.
+  same.erase(same.begin());
+  SendTo(same[0], 100);
+  same.clear();
+  ExpectAllUdpCounted();
+  const nm_stats stats = programs_->ReadStats();
+  EXPECT_EQ(stats.sockets_claimed, 2u);
+  EXPECT_EQ(stats.sockets_freed, 2u);
+  EXPECT_EQ(programs_->ReadSocket(1).word, 0u);
 }
 
 TEST_F(Sockets, EntriesAreGivenBackAndUsedAgain) {
