@@ -156,7 +156,7 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
     owner->socket.rx_fin = ops->rcv_nxt;
     owner->socket.rx_fin_seen = 1;
   }
-  if (nm_has_proxy_port(ports_of_socket(sk))) owner->socket.proxied = 1;
+  if (has_proxy_port(ports_of_socket(sk))) owner->socket.proxied = 1;
   if (owner->socket.wire_protocol) {
     COUNT(connections_unnamed, 1);
     owner->socket.wire_protocol = NM_WIRE_NONE;

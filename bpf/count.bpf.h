@@ -75,16 +75,19 @@ NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
  * port, and may send a RST: on_closed() has noted whether it is a proxy's. */
 static __always_inline bool is_noted(struct __sk_buff *skb,
                                      struct bpf_sock *sk) {
+  struct nm_stats *stats = stats_of_meter();
   struct nm_owner *owner = NULL;
-  struct nm_socket *socket;
+  struct nm_entry *entry;
 
   if (sk->state == TCP_CLOSE) {
     sk = bpf_sk_fullsock(sk);
     if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
     return owner && owner->socket.proxied;
   }
-  socket = state_of_socket(NULL, bpf_get_socket_cookie(skb));
-  return socket && socket->proxied;
+  /* Most hosts redirect none, and then the table stays out of the CPU's cache. */
+  if (!stats || !stats->connections_redirected) return false;
+  entry = entry_of_cookie(bpf_get_socket_cookie(skb));
+  return entry && entry->socket.proxied;
 }
 
 /* Notes that a connection is redirected. 0: it has no entry. */
@@ -97,6 +100,7 @@ NM_GLOBAL int nm_redirect(struct __sk_buff *skb) {
     entry = entry_of_cookie(cookie);
   }
   if (!entry) return 0;
+  COUNT(connections_redirected, 1);
   entry->socket.proxied = 1;
   return 1;
 }
@@ -113,7 +117,7 @@ NM_GLOBAL int nm_is_proxied(struct __sk_buff *skb) {
   if (!nm_config.proxy_ports_count) return 0;
   if (sk) {
     ports = ports_of_socket(sk);
-    if (nm_has_proxy_port(ports)) return 1;
+    if (has_proxy_port(ports)) return 1;
     connected = ports >> 16;
     if (connected && is_noted(skb, sk)) return 1;
     if (connected && sk->state != TCP_SYN_SENT) return 0;
@@ -127,7 +131,7 @@ NM_GLOBAL int nm_is_proxied(struct __sk_buff *skb) {
   } else {
     ports = nm_ports(skb, nm_parse(skb), NM_INGRESS);
   }
-  return nm_has_proxy_port(ports) && (!connected || nm_redirect(skb));
+  return has_proxy_port(ports) && (!connected || nm_redirect(skb));
 }
 
 /* Returns whether a packet counts by the link that it passes, and sets its path. */

@@ -98,6 +98,15 @@ NM_GLOBAL int nm_has_proxy_port(__u32 ports) {
   return 0;
 }
 
+/* The same. Nearly all packets over loopback come here, so a word of bits excludes most
+ * ports without a call. */
+static __always_inline bool has_proxy_port(__u32 ports) {
+  const __u64 bits = nm_config.proxy_port_bits;
+
+  return (bits >> (ports & 63) | bits >> (ports >> 16 & 63)) & 1 &&
+         nm_has_proxy_port(ports);
+}
+
 /* The protocol by which a connection to this port names its destination. Global, because
  * its caller has no stack left. */
 NM_GLOBAL int nm_protocol_of(__u32 port) {
@@ -118,7 +127,7 @@ static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
                        NM_OWNER_CLOSED)) != NM_OWNER_CONNECTED)
     return NM_WIRE_NONE;
   /* The application does not know of a proxy to which netfilter redirects it. */
-  return traits->path == NM_PATH_PROXY && nm_has_proxy_port(traits->dport)
+  return traits->path == NM_PATH_PROXY && has_proxy_port(traits->dport)
              ? NM_WIRE_H2
              : nm_protocol_of(traits->dport);
 }

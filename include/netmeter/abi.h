@@ -294,10 +294,11 @@ struct nm_stats {
   /* Slots put into the queue of free slots, each once: all slots below
      NM_SLOT_FIRST + slots_made have been in it. */
   nm_u64 slots_made;
-  nm_u64 names_made; /* ... names, from NM_NAME_FIRST on */
-  nm_u64 reserved[5];
+  nm_u64 names_made;             /* ... names, from NM_NAME_FIRST on */
+  nm_u64 connections_redirected; /* by netfilter to a proxy of this host */
+  nm_u64 reserved[4];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 27 * 8 + 5 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 28 * 8 + 4 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */

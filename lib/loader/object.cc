@@ -456,6 +456,9 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
     return static_cast<uint32_t>(from.size());
   };
   config.proxy_ports_count = copy(keys.proxy_ports, config.proxy_ports);
+  for (const uint16_t port : keys.proxy_ports) {
+    config.proxy_port_bits |= uint64_t{1} << port % 64;
+  }
   config.sni_ports_count = copy(keys.sni_ports, config.sni_ports);
   config.http_ports_count = copy(keys.http_ports, config.http_ports);
   config.uplinks = !keys.uplinks.empty();

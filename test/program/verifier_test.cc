@@ -24,13 +24,13 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 27768, 28124, 20858},
-    {"nm_egress", 42306, 42438, 32953},
-    {"nm_egress_claim", 0, 42438, 32953},
+    {"nm_ingress", 28379, 28724, 19615},
+    {"nm_egress", 43423, 43387, 37040},
+    {"nm_egress_claim", 0, 43387, 37040},
     {"nm_sock_create", 5478, 5511, 18732},
-    {"nm_sock_release", 69, 69, 68},
-    {"nm_sockops", 3049, 3683, 3261},
-    {"nm_setsockopt", 3476, 3468, 3524},
+    {"nm_sock_release", 129, 129, 188},
+    {"nm_sockops", 3718, 4510, 5038},
+    {"nm_setsockopt", 3526, 3518, 3567},
     {"nm_exec", 25659, 25659, 18034},
     {"nm_fork", 43, 43, 41},
     {"nm_exit", 13, 13, 13},
