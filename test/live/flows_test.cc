@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -97,6 +98,8 @@ class Followed {
     }
     return ends;
   }
+
+  const std::vector<FlowRow>& rows() const { return rows_; }
 
  private:
   Follower::Body Body() {
@@ -219,6 +222,64 @@ TEST_P(FlowsTest, ASocketThatConnectsAgainHasTwoRecords) {
   int records = 0;
   for (const auto& end : flows.Ends()) records += end.second;
   EXPECT_EQ(records, 2);
+}
+
+nlohmann::json Json(const FlowRow& row) {
+  std::string text;
+  AppendJson(row, Origin(), &text);
+  return nlohmann::json::parse(text);
+}
+
+TEST_P(FlowsTest, AnSctpAssociationIsAFlowAtBothEnds) {
+  const int family = Lab::Server(GetParam()).family();
+  if (!KernelHas(family, SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  constexpr uint64_t kUpload = 1000, kDownload = 50000;
+  Lab& lab = World::CleanLab();
+  lab.Configure(LinkSetup());
+  Followed client(World::ClientMeter());
+  Followed server(World::ServerMeter());
+  ASSERT_TRUE(client.ok() && server.ok());
+  Child listener(World::ServerMeter().cgroup(), lab.server,
+                 [&](Child::Parent& parent) {
+                   const int fd = OpenSocket(family, SOCK_STREAM, IPPROTO_SCTP);
+                   Bind(fd, Lab::Server(GetParam()), kPort);
+                   Check(listen(fd, 1), "listen");
+                   parent.Send(0);
+                   const int accepted = Accept(fd);
+                   ReceiveExactly(accepted, kUpload);
+                   SendAll(accepted, kDownload);
+                   parent.Receive<int>();
+                 });
+  listener.Receive<int>();
+  Child child(World::ClientMeter().cgroup(), lab.client, [&](Child::Parent&) {
+    const int fd = OpenSocket(family, SOCK_STREAM, IPPROTO_SCTP);
+    Bind(fd, Lab::Client(GetParam()));
+    Connect(fd, Lab::Server(GetParam()), kPort);
+    SendAll(fd, kUpload);
+    ReceiveExactly(fd, kDownload);
+  });
+  child.Join();
+  listener.Send(0);
+  listener.Join();
+  client.WaitFor(1);
+  client.ExpectBalance();
+  server.ExpectBalance();
+  ASSERT_EQ(client.rows().size(), 1U);
+  const nlohmann::json flow = Json(client.rows()[0]);
+  EXPECT_EQ(flow["protocol"], "sctp");
+  EXPECT_EQ(flow["transport"], "sctp");
+  EXPECT_EQ(flow["remote_port"], kPort);
+  EXPECT_EQ(flow["opened_by"], "local");
+  EXPECT_EQ(flow["end"], "closed");
+  EXPECT_GE(flow["tx_payload_bytes"], kUpload);
+  EXPECT_GE(flow["rx_payload_bytes"], kDownload);
+  uint64_t sent = 0;
+  for (const FlowRow& row : server.rows()) {
+    EXPECT_EQ(Json(row)["protocol"], "sctp");
+    EXPECT_EQ(Json(row)["local_port"], kPort);
+    sent += row.counts.tx_payload_bytes;
+  }
+  EXPECT_GE(sent, kDownload);
 }
 
 TEST_P(FlowsTest, SumUpToTheSeriesAtBothEnds) {

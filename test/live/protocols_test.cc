@@ -44,18 +44,6 @@ class ProtocolsTest : public FamilyTest {
   static int af() { return v4() ? AF_INET : AF_INET6; }
   static bool v4() { return GetParam() == Family::kIpv4; }
 
-  // Whether this kernel has the protocol. It must if the module was copied into the
-  // virtual machine (matrix.sh).
-  static bool IsHere(int type, int protocol, const std::string& module) {
-    const UniqueFd probe(socket(af(), type | SOCK_CLOEXEC, protocol));
-    if (probe.ok()) return true;
-    Measurement::NotOnThisKernel("socket of " + module + ": " +
-                                 std::strerror(errno));
-    EXPECT_NE(access(("/mod/" + module + ".ko").c_str(), F_OK), 0)
-        << "loaded, but no socket";
-    return false;
-  }
-
   // Opens a connection, which stays: sends pieces of these sizes, receives 50,000 bytes.
   static void SctpExchange(const Address& to, int port, int pieces,
                            uint64_t bytes) {
@@ -185,7 +173,7 @@ NM_FOR_BOTH_FAMILIES(ProtocolsTest);
 // The bug: if an accepted connection was closed before it had a packet, up to Linux 6.18,
 // its last packets took an entry of the socket table, which was never freed.
 TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
-  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
   constexpr int kConnections = 30;
@@ -222,7 +210,7 @@ TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
 // Up to Linux 6.18 accept(2) of SCTP makes a socket that no hook sees: what a server
 // sent was `unattributed`.
 TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
-  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   constexpr int kConnections = 3;
   Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
@@ -264,14 +252,14 @@ TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
 // The note about a listener's owner had no network namespace: any user could listen at a
 // service's address and port in a namespace of its own, and each got the other's name.
 TEST_P(ProtocolsTest, SctpServersInTwoNetworksAreTwo) {
-  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   const Cgroup* const cgroup = World::ClientMeter().cgroup();
   ExpectTwoServersApart(cgroup, cgroup);
 }
 
 // If the namespace is unknown, the cgroup decides.
 TEST_P(ProtocolsTest, SctpServersInTwoNetworksAndCgroupsAreTwo) {
-  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   World::ClientMeter();
   const Cgroup one("client/one"), two("client/two");
   ExpectTwoServersApart(&one, &two);
@@ -280,7 +268,7 @@ TEST_P(ProtocolsTest, SctpServersInTwoNetworksAndCgroupsAreTwo) {
 // If only the cgroup keeps servers apart, an accepted connection never gets the name of a
 // service that `register_by` protects, not even from the service itself.
 TEST_P(ProtocolsTest, AnSctpServerThatIsKeptIsNotTakenForAnother) {
-  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   constexpr int kPort = 4002;
   constexpr uint64_t kBytes = 50000;
   Lab& lab = World::CleanLab();
@@ -308,7 +296,8 @@ TEST_P(ProtocolsTest, AnSctpServerThatIsKeptIsNotTakenForAnother) {
 // The kernel runs the hook twice for a packet to such a socket, which any user may
 // open: each counted as two.
 TEST_P(ProtocolsTest, L2tpOverIpCountsOnce) {
-  if (!IsHere(SOCK_DGRAM, kL2tp, v4() ? "l2tp_ip" : "l2tp_ip6")) return;
+  if (!KernelHas(af(), SOCK_DGRAM, kL2tp, v4() ? "l2tp_ip" : "l2tp_ip6"))
+    return;
   constexpr int kPackets = 10;
   constexpr uint32_t kConnection = 77;
   Lab& lab = World::CleanLab();

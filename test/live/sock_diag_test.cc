@@ -379,11 +379,7 @@ int CountSctp(SocketPoll* poll, const char* state) {
 TEST_F(SockDiagTest,
        SctpSocketsAndTheirAssociationsAreShownWhereTheKernelHasThem) {
   const Address address = Lab::Server(Family::kIpv4);
-  const UniqueFd probe(socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP));
-  if (!probe.ok()) {  // `vmrun.sh -m sctp` loads it in Debian's kernels
-    EXPECT_NE(access("/mod/sctp.ko", F_OK), 0) << "loaded, but no SCTP";
-    return;
-  }
+  if (!KernelHas(AF_INET, SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   Lab& lab = World::CleanLab();
   const std::string pin_dir = World::ClientMeter().pin_dir();
   Child server(

@@ -2,7 +2,11 @@
 #include "test/live/world.h"
 
 #include <linux/if_ether.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -30,6 +34,16 @@ T& Once(std::unique_ptr<T>* thing, const Arguments&... arguments) {
 }
 
 }  // namespace
+
+bool KernelHas(int family, int type, int protocol, const std::string& module) {
+  const UniqueFd probe(socket(family, type | SOCK_CLOEXEC, protocol));
+  if (probe.ok()) return true;
+  Measurement::NotOnThisKernel("socket of " + module + ": " +
+                               std::strerror(errno));
+  EXPECT_NE(access(("/mod/" + module + ".ko").c_str(), F_OK), 0)
+      << "loaded, but no socket";
+  return false;
+}
 
 bool MayReadKernelMemory() {
   std::ifstream file("/sys/kernel/security/lockdown");

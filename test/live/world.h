@@ -51,6 +51,10 @@ std::string TryIp(const NetNamespace& where,
                   const std::vector<std::string>& arguments);
 void Ip(const NetNamespace& where, const std::vector<std::string>& arguments);
 
+// Whether this kernel has the protocol. It must if the module was copied into the virtual
+// machine (matrix.sh).
+bool KernelHas(int family, int type, int protocol, const std::string& module);
+
 // False with lockdown=confidentiality: what the kernel has in memory of its own,
 // such as the names of cgroups and of files, no program may read.
 bool MayReadKernelMemory();
