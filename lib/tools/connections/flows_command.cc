@@ -225,7 +225,7 @@ class FlowsCommand : public Command {
       }
       status = follower.Poll(wait_ms, body);
       KnowRests(follower);
-      EmitLost(follower, /*anew=*/true);
+      EmitLost(follower);
       if (follows_) Flush();
       if (exit_status_ == 0 && WaitForLostReader({})) exit_status_ = kExitError;
     }
@@ -244,7 +244,7 @@ class FlowsCommand : public Command {
     if (rests.ok()) {
       for (const auto& row : RowsOf(*rests)) Emit(row.second);
     }
-    EmitLost(*follower, /*anew=*/false);
+    EmitLost(*follower);
     if (json_ && !follows_) output_ += lines_ == 0 ? "[]\n" : "\n]\n";
     Flush();
     const nm_flow_stats stats = follower->Stats();
@@ -294,10 +294,10 @@ class FlowsCommand : public Command {
     for (const FlowRest& rest : *rests) names_->Know(rest.key);
   }
 
-  // Prints the number of lost records; with `anew`, only if it has grown.
-  void EmitLost(const Follower& follower, bool anew) {
+  // Prints the number of lost records if it has grown.
+  void EmitLost(const Follower& follower) {
     const nm_flow_stats stats = follower.Stats();
-    if (stats.lost == lost_ && (anew || IsTable())) return;
+    if (stats.lost == lost_) return;
     lost_ = stats.lost;
     Add(names_->RowOfLost(stats.lost));
   }

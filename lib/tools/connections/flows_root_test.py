@@ -159,7 +159,7 @@ class FlowsTest(unittest.TestCase):
 
     def test_ten_thousand_connections_sum_up_to_the_series(self):
         self.ours()
-        before, began = self.series(), time.time_ns()
+        before = self.series()
         follower = self.follow("--idle", "5")
         begin = time.monotonic()
         self.meter.inside(exchange, 3000)
@@ -207,11 +207,7 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(len({row["cookie"] for row in flows if row["end"] == "fin"}), 3990)
         self.assertTrue(all(row["rtt_us"] and row["duration_ns"] for row in flows if row["end"] == "fin"))
         self.assertFalse(any(row.get("partial") for row in flows))
-        self.assertEqual([row["records"] for row in rows if row["record"] == "lost"], [0])
-        # Lines without a time were of 1970 in a store.
-        others = [row for row in rows if row["record"] != "flow"]
-        self.assertTrue(all(began <= row["start_ns"] <= row["end_ns"] <= time.time_ns() for row in others))
-        self.assertLessEqual(max(row["end_ns"] for row in flows), others[-1]["end_ns"])
+        self.assertEqual([row for row in rows if row["record"] == "lost"], [])
         self.check_balance(before, rows)
 
     def test_strangers_leave_room_for_connections(self):
@@ -240,7 +236,7 @@ class FlowsTest(unittest.TestCase):
             self.check_balance(before, rows)
 
     def test_a_reader_that_stops_loses_a_number_that_is_known(self):
-        before = self.series()
+        before, began = self.series(), time.time_ns()
         follower = self.follow("--buffer", "1")
         follower.send_signal(signal.SIGSTOP)
         self.meter.inside(exchange, 2500, 10)
@@ -254,6 +250,9 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(len(flows) + lost, 5500)
         remainder = [row for row in rows if row.get("reason") == "lost_records"]
         self.assertEqual(sum(row["records"] for row in remainder), lost)
+        # Lines without a time were of 1970 in a store.
+        others = [row for row in rows if row["record"] != "flow"]
+        self.assertTrue(all(began <= row["start_ns"] <= row["end_ns"] <= time.time_ns() for row in others))
         self.check_balance(before, rows)
         self.assertIn("%d records were lost" % lost, self.errors(follower))
 
@@ -547,7 +546,7 @@ class FlowsTest(unittest.TestCase):
                 follower.send_signal(signal.SIGCONT)
                 rows = self.finish(follower)
                 self.assertEqual(collections.Counter(row.get("protocol") for row in rows if row["record"] == "flow"), {"tcp": wanted} if wanted else {})
-                self.assertEqual([row["records"] for row in rows if row["record"] == "lost"], [0])
+                self.assertEqual([row for row in rows if row["record"] == "lost"], [])
 
     def refuse(self, program, *arguments, **options):
         done = subprocess.run([program, "flows", *arguments], capture_output=True, timeout=20, **options)
