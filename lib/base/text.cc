@@ -84,6 +84,7 @@ void AppendEscaped(absl::string_view bytes, std::string* out) {
 
 std::string Escape(absl::string_view bytes, bool for_terminal) {
   std::string out;
+  out.reserve(bytes.size());
   while (!bytes.empty()) {
     uint32_t code = 0;
     const size_t length = DecodeCharacter(bytes, &code);
@@ -92,7 +93,7 @@ std::string Escape(absl::string_view bytes, bool for_terminal) {
     if (length == 0 || (for_terminal && !IsSafeOnTerminal(code))) {
       AppendEscaped(character, &out);
     } else {
-      absl::StrAppend(&out, character);
+      out.append(character.data(), character.size());
     }
     bytes.remove_prefix(character.size());
   }

@@ -111,14 +111,17 @@ std::string TextLayout::Line(
     const bool left = column.side == TextColumn::kLeft;
     const std::string cell =
         cuts_ && left ? Cut(cells[i], column.width) : std::string(cells[i]);
-    const size_t width = DisplayWidth(cell);
-    const std::string fill(column.width - std::min(column.width, width), ' ');
+    const size_t fill =
+        column.width - std::min(column.width, DisplayWidth(cell));
     if (i != shown_.front()) line.append(kSpace, ' ');
-    absl::StrAppend(&line, left ? "" : fill, cell, left ? fill : "");
+    if (!left) line.append(fill, ' ');
+    line.append(cell);
+    if (left) line.append(fill, ' ');
   }
   // Trailing blanks would wrap a line that has exactly the terminal's width.
   line.erase(line.find_last_not_of(' ') + 1);
-  return line + "\n";
+  line.push_back('\n');
+  return line;
 }
 
 std::string TextTable::RowOf(const std::vector<std::string>& cells) {

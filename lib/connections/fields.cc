@@ -3,7 +3,7 @@
 
 #include <netinet/in.h>
 
-#include <iterator>
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <protozero/pbf_writer.hpp>
@@ -24,6 +24,17 @@
 namespace netmeter {
 namespace internal {
 
+namespace {
+
+// Most texts need no escape in JSON or UTF-8, and so no allocation.
+bool IsPlain(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+  });
+}
+
+}  // namespace
+
 std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes) {
   if (sizes == SizeUnits::kExact) return absl::StrCat(number);
   switch (unit) {
@@ -41,13 +52,27 @@ std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes) {
   return absl::StrCat(number);
 }
 
+void AppendJsonText(absl::string_view text, std::string* out) {
+  if (IsPlain(text)) {
+    absl::StrAppend(out, "\"", text, "\"");
+  } else {
+    out->append(nlohmann::json(ToUtf8(text)).dump());
+  }
+}
+
+void CloseJsonObject(size_t start, std::string* out) {
+  if (out->size() == start) out->push_back(',');
+  (*out)[start] = '{';
+  out->push_back('}');
+}
+
 void AppendJsonField(const std::string& name, const FieldValue& value,
-                     bool first, std::string* out) {
-  absl::StrAppend(out, first ? "" : ",", "\"", name, "\":");
+                     std::string* out) {
+  absl::StrAppend(out, ",\"", name, "\":");
   if (value.kind == FieldValue::kNumber) {
     absl::StrAppend(out, value.number);
   } else {
-    out->append(nlohmann::json(ToUtf8(value.text)).dump());
+    AppendJsonText(value.text, out);
   }
 }
 
@@ -59,13 +84,15 @@ void AppendProtobufField(uint32_t number, const FieldValue& value,
     writer.add_uint64(number, value.number);
   } else if (value.kind == FieldValue::kText) {
     // A protobuf field of type string must be UTF-8.
-    writer.add_string(number, ToUtf8(value.text));
+    const std::string valid = IsPlain(value.text) ? "" : ToUtf8(value.text);
+    writer.add_string(number, valid.empty() ? value.text : valid);
   }
 }
 
-void AppendDelimited(absl::string_view message, std::string* out) {
-  protozero::write_varint(std::back_inserter(*out), message.size());
-  out->append(message.data(), message.size());
+void InsertLength(size_t start, std::string* out) {
+  char length[protozero::max_varint_length];
+  const int size = protozero::add_varint_to_buffer(length, out->size() - start);
+  out->insert(start, length, static_cast<size_t>(size));
 }
 
 namespace {
@@ -135,7 +162,7 @@ class Table {
   void Text(uint32_t number, const char* name, const Read& read) {
     Add(number, name, true, Unit::kNone,
         [read](const SocketRow& row, FieldValue* value) {
-          value->SetText(std::string(read(row)));
+          value->SetText(read(row));
         });
   }
 
@@ -226,13 +253,18 @@ void AddState(Table* table) {
                 [](const SocketRow& row) { return row.socket->expires_ms; });
   table->Number(18, "retrans",
                 [](const SocketRow& row) { return row.socket->retrans; });
-  table->Text(19, "kind", [](const SocketRow& row) { return row.owner->kind; });
-  table->Text(20, "service",
-              [](const SocketRow& row) { return row.owner->service; });
-  table->Text(21, "destination",
-              [](const SocketRow& row) { return row.owner->destination; });
-  table->Text(41, "uplink",
-              [](const SocketRow& row) { return row.owner->uplink; });
+  table->Text(19, "kind", [](const SocketRow& row) -> absl::string_view {
+    return row.owner->kind;
+  });
+  table->Text(20, "service", [](const SocketRow& row) -> absl::string_view {
+    return row.owner->service;
+  });
+  table->Text(21, "destination", [](const SocketRow& row) -> absl::string_view {
+    return row.owner->destination;
+  });
+  table->Text(41, "uplink", [](const SocketRow& row) -> absl::string_view {
+    return row.owner->uplink;
+  });
   table->MaybeNumberOf(42, "association", [](const SocketRow& row) {
     return MaybeNumber{row.socket->association, 1};
   });

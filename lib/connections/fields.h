@@ -43,11 +43,11 @@ struct FieldValue {
     kind = kNumber;
     number = value;
   }
-  // An empty text counts as missing.
-  void SetText(std::string value) {
+  // An empty text counts as missing. Reuses the memory of the last one.
+  void SetText(absl::string_view value) {
     if (value.empty()) return;
     kind = kText;
-    text = std::move(value);
+    text.assign(value.data(), value.size());
   }
 };
 
@@ -66,36 +66,40 @@ struct Field {
 // The text of a number in a table. SizeUnits::kExact also leaves out the unit of time.
 std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes);
 
-// Appends "name": and the value, after a comma unless it is the first.
+// Appends a text with its quotes. The result is valid UTF-8.
+void AppendJsonText(absl::string_view text, std::string* out);
+
+// Appends ,"name": and the value.
 void AppendJsonField(const std::string& name, const FieldValue& value,
-                     bool first, std::string* out);
+                     std::string* out);
+
+// Makes an object of the fields that begin at `start`, each after a comma.
+void CloseJsonObject(size_t start, std::string* out);
 
 // Appends a field of a message.
 void AppendProtobufField(uint32_t number, const FieldValue& value,
                          std::string* message);
 
-// Appends a message, after its length as a varint.
-void AppendDelimited(absl::string_view message, std::string* out);
+// Puts the length of the message that begins at `start` in front of it, as a varint.
+void InsertLength(size_t start, std::string* out);
 
-// Appends the fields that the row has, without braces. Texts are valid UTF-8.
+// Appends the fields that the row has, as AppendJsonField().
 template <typename Row>
 void AppendJsonFields(const std::vector<Field<Row>>& fields, const Row& row,
                       std::string* out) {
-  bool first = true;
-  FieldValue value;
+  thread_local FieldValue value;
   for (const Field<Row>& field : fields) {
     value.kind = FieldValue::kNone;
     field.read(row, &value);
     if (value.kind == FieldValue::kNone) continue;
-    AppendJsonField(field.name, value, first, out);
-    first = false;
+    AppendJsonField(field.name, value, out);
   }
 }
 
 template <typename Row>
 void AppendProtobufFields(const std::vector<Field<Row>>& fields, const Row& row,
                           std::string* message) {
-  FieldValue value;
+  thread_local FieldValue value;
   for (const Field<Row>& field : fields) {
     value.kind = FieldValue::kNone;
     field.read(row, &value);

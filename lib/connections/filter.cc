@@ -44,13 +44,16 @@ bool Allows(const std::vector<Value>& list, const Value& value) {
 }  // namespace
 
 bool SocketFilter::Matches(const SocketRow& row) const {
-  return MatchesOwner(*row.owner) && MatchesEnds(*row.socket);
+  const SocketOwner& owner = *row.owner;
+  return MatchesNames(owner.service, owner.destination, owner.uplink) &&
+         MatchesEnds(*row.socket);
 }
 
-bool SocketFilter::MatchesOwner(const SocketOwner& owner) const {
-  return Allows(services, owner.service) &&
-         Allows(destinations, owner.destination) &&
-         Allows(uplinks, owner.uplink);
+bool SocketFilter::MatchesNames(const std::string& service,
+                                const std::string& destination,
+                                const std::string& uplink) const {
+  return Allows(services, service) && Allows(destinations, destination) &&
+         Allows(uplinks, uplink);
 }
 
 bool SocketFilter::MatchesEnds(const DiagSocket& socket) const {

@@ -33,7 +33,8 @@ struct SocketFilter {
   uint32_t states = ~uint32_t{0};    // bits; the kernel applies them
 
   bool Matches(const SocketRow& row) const;
-  bool MatchesOwner(const SocketOwner& owner) const;
+  bool MatchesNames(const std::string& service, const std::string& destination,
+                    const std::string& uplink) const;
   bool MatchesEnds(const DiagSocket& socket) const;
 };
 

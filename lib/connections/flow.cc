@@ -128,14 +128,6 @@ bool IsSameSeries(const Sample& a, const Sample& b) {
          a.path == b.path && a.uplink == b.uplink;
 }
 
-std::string CommOf(uint32_t pid) {
-  std::string name;
-  if (pid != 0) {
-    std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/comm")), name);
-  }
-  return name;
-}
-
 // --- The table of fields ------------------------------------------------------
 
 class Table {
@@ -176,15 +168,17 @@ class Table {
   void Text(uint32_t number, const char* name, const Read& read) {
     fields_.push_back({name, number, true, Unit::kNone,
                        [read](const FlowRow& row, FieldValue* value) {
-                         value->SetText(std::string(read(row)));
+                         value->SetText(read(row));
                        }});
   }
   template <typename Read>
   void TextOfFlow(uint32_t number, const char* name, const Read& read) {
-    Text(number, name, [read](const FlowRow& row) {
-      return row.line == FlowLine::kFlow ? std::string(read(row))
-                                         : std::string();
-    });
+    fields_.push_back({name, number, true, Unit::kNone,
+                       [read](const FlowRow& row, FieldValue* value) {
+                         if (row.line == FlowLine::kFlow) {
+                           value->SetText(read(row));
+                         }
+                       }});
   }
   // TCP reports it when the connection ends.
   void Retransmits(uint32_t number, const char* name) {
@@ -248,7 +242,7 @@ void AddIdentity(Table* table) {
   });
   table->TextOfFlow(46, "interface_name", [](const FlowRow& row) {
     const auto& name = row.record.state.device.name;
-    return std::string(name, strnlen(name, sizeof(name)));
+    return absl::string_view(name, strnlen(name, sizeof(name)));
   });
   table->IfKnown(45, "network", [](const FlowRow& row) {
     return row.record.state.device.network;
@@ -264,22 +258,26 @@ void AddSeries(Table* table) {
   table->Text(13, "kind", [named](const FlowRow& row) {
     return named(row) ? KindName(row.series.kind) : "";
   });
-  table->Text(14, "service",
-              [](const FlowRow& row) { return row.series.name; });
-  table->Text(15, "destination",
-              [](const FlowRow& row) { return row.series.destination; });
+  table->Text(14, "service", [](const FlowRow& row) -> absl::string_view {
+    return row.series.name;
+  });
+  table->Text(15, "destination", [](const FlowRow& row) -> absl::string_view {
+    return row.series.destination;
+  });
   table->Text(16, "transport", [named](const FlowRow& row) {
     return named(row) ? TransportName(row.series.transport) : "";
   });
   table->Text(17, "path", [named](const FlowRow& row) {
     return named(row) ? PathName(row.series.path) : "";
   });
-  table->Text(18, "uplink",
-              [](const FlowRow& row) { return row.series.uplink; });
+  table->Text(18, "uplink", [](const FlowRow& row) -> absl::string_view {
+    return row.series.uplink;
+  });
   table->IfKnown(19, "owner_pid",
                  [](const FlowRow& row) { return row.record.state.tgid; });
-  table->TextOfFlow(20, "process",
-                    [](const FlowRow& row) { return row.process; });
+  table->TextOfFlow(20, "process", [](const FlowRow& row) -> absl::string_view {
+    return row.process;
+  });
 }
 
 void AddEnd(Table* table) {
@@ -439,17 +437,18 @@ const std::vector<FlowField>& FlowFields() {
 }
 
 void AppendJson(const FlowRow& row, const Origin& origin, std::string* out) {
-  out->push_back('{');
+  const size_t start = out->size();
   AppendJsonFields(FlowFields(), row, out);
   out->append(origin.json());
-  out->push_back('}');
+  CloseJsonObject(start, out);
 }
 
 void AppendProtobuf(const FlowRow& row, const Origin& origin,
                     std::string* out) {
-  std::string message = origin.protobuf();
-  AppendProtobufFields(FlowFields(), row, &message);
-  AppendDelimited(message, out);
+  const size_t start = out->size();
+  out->append(origin.protobuf());
+  AppendProtobufFields(FlowFields(), row, out);
+  InsertLength(start, out);
 }
 
 TextLayout FlowLayout(size_t width) {
@@ -473,7 +472,9 @@ TextLayout FlowLayout(size_t width) {
 
 std::string TableLine(const FlowRow& row, const TextLayout& layout,
                       SizeUnits sizes) {
-  std::vector<std::string> cells = {TimeText(row.end_ns)};
+  std::vector<std::string> cells;
+  cells.reserve(14);  // columns
+  cells.push_back(TimeText(row.end_ns));
   const auto add = [&cells](std::string cell) {
     cells.push_back(std::move(cell));
   };
@@ -522,11 +523,8 @@ void AddRemainder(const FlowRow& row, FlowRow* sum) {
 }
 
 bool MatchesSeries(const SocketFilter& filter, const FlowRow& row) {
-  SocketOwner owner;
-  owner.service = row.series.name;
-  owner.destination = row.series.destination;
-  owner.uplink = row.series.uplink;
-  return filter.MatchesOwner(owner);
+  return filter.MatchesNames(row.series.name, row.series.destination,
+                             row.series.uplink);
 }
 
 bool Matches(const SocketFilter& filter, const FlowRow& row) {
@@ -562,9 +560,26 @@ const Sample& FlowNames::SeriesOf(uint32_t slot) {
   return by_slot_[slot] = std::move(series);
 }
 
+// A busy process ends thousands of flows in a second, and the file costs more than the
+// whole rest of a record.
+const std::string& FlowNames::ProcessOf(uint32_t pid, uint64_t now_ns) {
+  constexpr uint64_t kKeptNs = 100000000;
+  if (now_ns - by_pid_ns_ > kKeptNs) {
+    by_pid_.clear();
+    by_pid_ns_ = now_ns;
+  }
+  const auto [found, made] = by_pid_.try_emplace(pid);
+  if (made && pid != 0) {
+    std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/comm")),
+                 found->second);
+  }
+  return found->second;
+}
+
 FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   const nm_flow_state& state = record.state;
-  const uint64_t offset = ClockNs(CLOCK_REALTIME) - ClockNs(CLOCK_MONOTONIC);
+  const uint64_t now_ns = ClockNs(CLOCK_MONOTONIC);
+  const uint64_t offset = ClockNs(CLOCK_REALTIME) - now_ns;
   FlowRow row;
   row.record = record;
   row.counts = state.counts;
@@ -573,7 +588,7 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   row.end_ns =
       std::max({state.start_ns, state.last_ns, state.closed_ns}) + offset;
   row.series = SeriesOf(state.slot);
-  row.process = CommOf(state.tgid);
+  row.process = ProcessOf(state.tgid, now_ns);
   return row;
 }
 

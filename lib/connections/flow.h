@@ -99,6 +99,7 @@ class FlowNames {
 
  private:
   const Sample& SeriesOf(uint32_t slot);
+  const std::string& ProcessOf(uint32_t pid, uint64_t now_ns);
   FlowRow RowUntilNow(FlowLine line) const;
 
   const std::shared_ptr<const SharedMaps> maps_;
@@ -106,6 +107,8 @@ class FlowNames {
   const uint64_t began_ns_;
   nm_u64 moves_ = 1;  // valid for by_slot_
   std::unordered_map<uint32_t, Sample> by_slot_;
+  std::unordered_map<uint32_t, std::string> by_pid_;
+  uint64_t by_pid_ns_ = 0;  // CLOCK_MONOTONIC of its first entry
   // Key: slot and nm_rest_key.moves.
   std::map<std::pair<uint32_t, nm_u64>, std::shared_ptr<const Sample>> known_;
 };

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
+#include "lib/testing/failing_new.h"
 
 namespace netmeter {
 namespace internal {
@@ -82,6 +83,27 @@ TEST(Flow, JsonHasZerosAndLeavesOutWhatIsNotKnown) {
   row.record.state.flags |= NM_FLOW_CLOSED;
   json = Json(row);
   EXPECT_EQ(json.value("tx_retransmits", -1), 0);
+}
+
+TEST(Flow, JsonEscapesTexts) {
+  FlowRow row = Row();
+  row.process = "a \"b\" \\ \t \xc3\xa9 \x7f";
+  EXPECT_EQ(Json(row)["process"], row.process);
+  row.process = "\xff";
+  EXPECT_EQ(Json(row)["process"], "\\xff");
+}
+
+TEST(Flow, ARecordIsWrittenWithoutAnAllocation) {
+  FlowRow row = Row();
+  row.series.destination = "a-name-that-needs-memory.example.com";
+  std::string out;
+  out.reserve(1 << 16);
+  for (const auto append : {&AppendJson, &AppendProtobuf}) {
+    append(row, Origin(), &out);  // the first needs memory
+    FailNew fail(0);
+    append(row, Origin(), &out);
+    EXPECT_FALSE(fail.Failed());
+  }
 }
 
 std::string EndOf(uint32_t flags, uint32_t error,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <utility>
 
@@ -21,10 +20,6 @@
 namespace netmeter {
 namespace internal {
 namespace {
-
-std::string Quoted(absl::string_view text) {
-  return nlohmann::json(ToUtf8(text)).dump();
-}
 
 // "192.0.2.1:443", "[2001:db8::1]:443", "*:0".
 std::string EndText(const DiagSocket& socket, bool local) {
@@ -85,7 +80,7 @@ std::string CellText(const SocketColumn& column, const SocketRow& row,
 template <typename Body>
 void ForEachValue(const std::vector<SocketColumn>& columns,
                   const SocketRow& row, const Body& body) {
-  FieldValue value;
+  thread_local FieldValue value;
   for (const SocketColumn& column : columns) {
     if (column.field == nullptr) continue;
     value.kind = FieldValue::kNone;
@@ -119,47 +114,46 @@ bool NeedsHolders(const SocketColumn& column) {
 
 void AppendJson(const std::vector<SocketColumn>& columns, const SocketRow& row,
                 const Origin& origin, std::string* out) {
-  std::string object;
+  const size_t start = out->size();
   ForEachValue(columns, row,
                [&](const SocketField& field, const FieldValue& value) {
-                 AppendJsonField(field.name, value, object.empty(), &object);
+                 AppendJsonField(field.name, value, out);
                });
-  object += origin.json();
+  out->append(origin.json());
   if (HasProcesses(columns)) {
-    object += ",\"processes\":[";
+    out->append(",\"processes\":[");
     bool first = true;
     row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
-      absl::StrAppend(&object, first ? "" : ",", "{\"pid\":", holder.pid,
-                      ",\"fd\":", holder.fd, ",\"name\":", Quoted(*holder.name),
-                      "}");
+      absl::StrAppend(out, first ? "" : ",", "{\"pid\":", holder.pid,
+                      ",\"fd\":", holder.fd, ",\"name\":");
+      AppendJsonText(*holder.name, out);
+      out->push_back('}');
       first = false;
     });
-    object += "]";
+    out->push_back(']');
   }
-  if (absl::StartsWith(object, ",")) object.erase(0, 1);  // it has no field
-  absl::StrAppend(out, "{", object, "}");
+  CloseJsonObject(start, out);
 }
 
 void AppendProtobuf(const std::vector<SocketColumn>& columns,
                     const SocketRow& row, const Origin& origin,
                     std::string* out) {
-  std::string message = origin.protobuf();
+  const size_t start = out->size();
+  out->append(origin.protobuf());
   ForEachValue(columns, row,
                [&](const SocketField& field, const FieldValue& value) {
-                 AppendProtobufField(field.number, value, &message);
+                 AppendProtobufField(field.number, value, out);
                });
-  protozero::pbf_writer writer(message);
   if (HasProcesses(columns)) {
     row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
-      std::string process;
-      protozero::pbf_writer fields(process);
-      fields.add_uint32(1, holder.pid);
-      fields.add_uint32(2, holder.fd);
-      fields.add_string(3, ToUtf8(*holder.name));
-      writer.add_message(kProcessesNumber, process);
+      protozero::pbf_writer message(*out);
+      protozero::pbf_writer process(message, kProcessesNumber);
+      process.add_uint32(1, holder.pid);
+      process.add_uint32(2, holder.fd);
+      process.add_string(3, ToUtf8(*holder.name));
     });
   }
-  AppendDelimited(message, out);
+  InsertLength(start, out);
 }
 
 std::string CsvHeader(const std::vector<SocketColumn>& columns) {
