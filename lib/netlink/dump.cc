@@ -15,14 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_util.h"
+#include "lib/netlink/receive.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
-
-// The kernel fills datagrams of up to 32 KiB (netlink_dump() in
-// net/netlink/af_netlink.c). A socket that needs more gets a larger datagram of its own.
-constexpr size_t kBufferBytes = 128 * 1024;
 
 void Append(const void* bytes, size_t size, std::string* to) {
   to->append(static_cast<const char*>(bytes), size);
@@ -78,7 +75,7 @@ std::string MessageOf(const DumpRequest& request, uint32_t sequence) {
 }  // namespace
 
 SocketDump::SocketDump(UniqueFd fd)
-    : fd_(std::move(fd)), buffer_(kBufferBytes) {}
+    : fd_(std::move(fd)), buffer_(kNetlinkBufferBytes) {}
 
 absl::StatusOr<SocketDump> SocketDump::Open() {
   UniqueFd fd(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
@@ -132,24 +129,10 @@ absl::Status SocketDump::ReadOnce(
     return ErrnoStatus(errno, what);
   }
   while (true) {
-    iovec part = {buffer_.data(), buffer_.size()};
-    sockaddr_nl sender = {};
-    msghdr header = {};
-    header.msg_name = &sender;
-    header.msg_namelen = sizeof(sender);
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    const ssize_t size = recvmsg(fd_.get(), &header, 0);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return ErrnoStatus(errno, what);
-    if (size == 0 || (header.msg_flags & MSG_TRUNC) != 0) {
-      return absl::InternalError(
-          absl::StrCat(what, ": a message is cut short"));
-    }
-    // Any process may send to a netlink socket; the kernel's port is 0.
-    if (sender.nl_pid != 0) continue;
-    NetlinkMessages messages(
-        absl::string_view(buffer_.data(), static_cast<size_t>(size)));
+    const absl::StatusOr<absl::string_view> datagram =
+        ReceiveFromKernel(fd_.get(), what, &buffer_);
+    NETMETER_RETURN_IF_ERROR(datagram.status());
+    NetlinkMessages messages(*datagram);
     NetlinkMessage answer;
     while (messages.Next(&answer)) {
       if (answer.sequence != sequence_) continue;
@@ -169,10 +152,7 @@ absl::Status SocketDump::ReadOnce(
       }
       body(socket, answer.payload);
     }
-    if (messages.malformed()) {
-      return absl::InternalError(
-          absl::StrCat(what, ": a message is cut short"));
-    }
+    if (messages.malformed()) return CutShort(what);
   }
 }
 

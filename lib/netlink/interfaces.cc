@@ -22,6 +22,7 @@
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/netlink/diag_message.h"
+#include "lib/netlink/receive.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
@@ -138,10 +139,6 @@ bool ParseInterface(absl::string_view payload, Interface* found) {
   return true;
 }
 
-absl::Status CutShort() {
-  return absl::InternalError(absl::StrCat(kWhat, ": a message is cut short"));
-}
-
 // Makes one dump. Never returns kMore.
 absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
                                         std::vector<char>* buffer,
@@ -160,24 +157,11 @@ absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
   }
   bool changed = false;
   for (;;) {
-    iovec part = {buffer->data(), buffer->size()};
-    sockaddr_nl sender = {};
-    msghdr header = {};
-    header.msg_name = &sender;
-    header.msg_namelen = sizeof(sender);
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    const ssize_t size = recvmsg(fd, &header, 0);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return ErrnoStatus(errno, kWhat);
-    if (size == 0 || (header.msg_flags & MSG_TRUNC) != 0) {
-      return CutShort();
-    }
-    // Any process may send to a netlink socket; the kernel's port is 0.
-    if (sender.nl_pid != 0) continue;
-    const absl::StatusOr<LinkDump> taken = TakeInterfaces(
-        absl::string_view(buffer->data(), static_cast<size_t>(size)), sequence,
-        &changed, all);
+    const absl::StatusOr<absl::string_view> datagram =
+        ReceiveFromKernel(fd, kWhat, buffer);
+    NETMETER_RETURN_IF_ERROR(datagram.status());
+    const absl::StatusOr<LinkDump> taken =
+        TakeInterfaces(*datagram, sequence, &changed, all);
     if (!taken.ok() || *taken != LinkDump::kMore) return taken;
   }
 }
@@ -208,10 +192,10 @@ absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
     }
     if (message.type != RTM_NEWLINK) continue;
     Interface found;
-    if (!ParseInterface(message.payload, &found)) return CutShort();
+    if (!ParseInterface(message.payload, &found)) return CutShort(kWhat);
     all->push_back(std::move(found));
   }
-  if (messages.malformed()) return CutShort();
+  if (messages.malformed()) return CutShort(kWhat);
   return LinkDump::kMore;
 }
 
@@ -220,7 +204,7 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces() {
   const UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   if (!fd.ok()) return ErrnoStatus(errno, kWhat);
   std::vector<Interface> all;
-  std::vector<char> buffer(1 << 17);
+  std::vector<char> buffer(kNetlinkBufferBytes);
   for (uint32_t sequence = 1; sequence <= kMostDumps; ++sequence) {
     const absl::StatusOr<LinkDump> dump =
         DumpInterfaces(fd.get(), sequence, &buffer, &all);

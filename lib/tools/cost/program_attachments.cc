@@ -27,6 +27,7 @@
 #include "lib/base/kernel_object.h"
 #include "lib/base/unique_fd.h"
 #include "lib/netlink/diag_message.h"
+#include "lib/netlink/receive.h"
 
 namespace netmeter {
 namespace internal {
@@ -132,14 +133,10 @@ void ReadFilters(int fd, uint32_t interface, uint32_t parent,
   request.filter.tcm_ifindex = static_cast<int>(interface);
   request.filter.tcm_parent = TC_H_MAKE(TC_H_CLSACT, parent);
   if (send(fd, &request, sizeof(request), 0) != sizeof(request)) return;
-  std::vector<char> buffer(1 << 16);
+  std::vector<char> buffer(kNetlinkBufferBytes);
   while (true) {
-    const ssize_t size = recv(fd, buffer.data(), buffer.size(), 0);
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0 ||
-        !TakeFilters({buffer.data(), static_cast<size_t>(size)}, text, all)) {
-      return;
-    }
+    const auto datagram = ReceiveFromKernel(fd, "list filters", &buffer);
+    if (!datagram.ok() || !TakeFilters(*datagram, text, all)) return;
   }
 }
 
