@@ -87,12 +87,13 @@ static __always_inline void on_connect_listen_or_accept(
    * listener has other flags. */
   if (accepted && (owner->flags & NM_OWNER_CONNECTED))
     return on_established(ops, sk);
-  if (!accepted) {
-    /* A closed socket may connect again. A new connection has new sequence numbers. */
+  if (!accepted) owner->adopted = 0;
+  /* A closed socket may connect again. A new connection has new sequence numbers. A new
+   * socket has nothing to forget. */
+  if (!accepted && (owner->flags || owner->cookie)) {
     free_entry(cookie, &owner->socket);
     __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
     bpf_sk_storage_delete(&nm_namings, sk);
-    owner->adopted = 0;
     /* Subflows that join are sockets of their own. This is the first subflow, with which
      * the process's socket connects again. */
     if (whole && (owner->flags & NM_OWNER_CLOSED)) whole->wire_destination = 0;

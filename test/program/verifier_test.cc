@@ -29,7 +29,7 @@ constexpr Walked kRecorded[] = {
     {"nm_egress_claim", 0, 43387, 37040},
     {"nm_sock_create", 5478, 5511, 18732},
     {"nm_sock_release", 129, 129, 188},
-    {"nm_sockops", 3718, 4510, 5038},
+    {"nm_sockops", 3718, 4510, 5205},
     {"nm_setsockopt", 3526, 3518, 3567},
     {"nm_exec", 25659, 25659, 18034},
     {"nm_fork", 43, 43, 41},
