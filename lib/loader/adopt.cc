@@ -218,22 +218,25 @@ LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
   Owners find(object);
   int adopted = 0;
   LeftOut left_out;
-  ForEachOpenSocket(PathInHierarchy(cgroup), [&](const OpenSocket& socket) {
-    Try(&left_out, [&]() -> absl::Status {
-      nm_owner owner;
-      NETMETER_ASSIGN_OR_RETURN(const bool known, find.Find(socket, &owner));
-      if (!known) return absl::OkStatus();
-      const int fd = socket.fd.get();
-      owner.network = NetworkOfSocket(fd);
-      const int error = bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST);
-      // If several processes hold a socket, the first one is the owner. A socket that
-      // nm_sock_create saw has its owner already.
-      if (error == -EEXIST) return absl::OkStatus();
-      if (error != 0) return ErrnoStatus(error, "give a socket its owner");
-      adopted++;
-      return absl::OkStatus();
-    });
-  });
+  left_out.unreached =
+      ForEachOpenSocket(PathInHierarchy(cgroup), [&](const OpenSocket& socket) {
+        Try(&left_out, [&]() -> absl::Status {
+          nm_owner owner;
+          NETMETER_ASSIGN_OR_RETURN(const bool known,
+                                    find.Find(socket, &owner));
+          if (!known) return absl::OkStatus();
+          const int fd = socket.fd.get();
+          owner.network = NetworkOfSocket(fd);
+          const int error =
+              bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST);
+          // If several processes hold a socket, the first one is the owner. A socket that
+          // nm_sock_create saw has its owner already.
+          if (error == -EEXIST) return absl::OkStatus();
+          if (error != 0) return ErrnoStatus(error, "give a socket its owner");
+          adopted++;
+          return absl::OkStatus();
+        });
+      });
   Trace("gave ", adopted, " open sockets to their processes in ",
         Traced{owners});
   return left_out;

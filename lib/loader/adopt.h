@@ -32,6 +32,7 @@ namespace internal {
 struct LeftOut {
   int count = 0;
   absl::Status why;
+  absl::Status unreached;  // why others were not even seen
 };
 
 // Names the host's processes that are not in the table yet.

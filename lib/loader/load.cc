@@ -422,9 +422,15 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
       links->Attach(LinkStage::kSocket, had, &plan->features));
   // An upgrade keeps the owners of sockets.
   if (attaches_all) {
-    NoteLeftOut(AdoptOpenSockets(plan->cgroup.path, object),
+    const LeftOut left_out = AdoptOpenSockets(plan->cgroup.path, object);
+    NoteLeftOut(left_out,
                 "open sockets have no owner, and are unattributed until closed",
                 plan);
+    if (!left_out.unreached.ok()) {
+      plan->notes.push_back(
+          absl::StrCat("open sockets are unattributed until closed: ",
+                       left_out.unreached.message()));
+    }
   }
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kPacket, had, &plan->features));

@@ -349,10 +349,17 @@ bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
 
 }  // namespace
 
-void ForEachOpenSocket(const std::string& below,
-                       const std::function<void(const OpenSocket&)>& body) {
+absl::Status ForEachOpenSocket(
+    const std::string& below,
+    const std::function<void(const OpenSocket&)>& body) {
+  const std::vector<uint32_t> running = RunningTgids();
+  if (running.empty()) {
+    return absl::FailedPreconditionError(
+        "a PID namespace hides the host's processes");
+  }
+  absl::Status status;
   std::vector<std::pair<uint64_t, uint32_t>> by_age;
-  for (const uint32_t tgid : RunningTgids()) {
+  for (const uint32_t tgid : running) {
     if (IsInCgroup(tgid, below)) by_age.emplace_back(StartTimeOf(tgid), tgid);
   }
   std::sort(by_age.rbegin(), by_age.rend());
@@ -365,11 +372,15 @@ void ForEachOpenSocket(const std::string& below,
     for (const std::string& name : NamesIn(base)) {
       int number;
       char target[16];
-      if (!absl::SimpleAtoi(name, &number) ||
-          readlink((base + name).c_str(), target, sizeof(target)) < 8 ||
-          memcmp(target, "socket:[", 8) != 0) {
-        continue;
+      if (!absl::SimpleAtoi(name, &number)) continue;
+      const ssize_t length =
+          readlink((base + name).c_str(), target, sizeof(target));
+      if (length < 0 && errno == EACCES) {
+        status = absl::PermissionDeniedError(
+            absl::StrCat("read ", base, name, ": ", strerror(EACCES),
+                         " (needs CAP_SYS_PTRACE)"));
       }
+      if (length < 8 || memcmp(target, "socket:[", 8) != 0) continue;
       // This is a duplicate, so the other process does not notice. Sockets of other
       // families come this far, too, because the link in /proc does not show the family.
       OpenSocket found;
@@ -392,6 +403,7 @@ void ForEachOpenSocket(const std::string& below,
       body(found);
     }
   }
+  return status;
 }
 
 }  // namespace internal

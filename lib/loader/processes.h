@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/config.h"
@@ -94,9 +95,10 @@ struct OpenSocket {
 // Calls body(socket) for each IPv4 and IPv6 socket of the processes in this cgroup and
 // below, once per process that holds it. Younger processes come first, so that a service
 // precedes the init that activated it. `cgroup` is as in /proc/PID/cgroup; "" is
-// the root.
-void ForEachOpenSocket(const std::string& cgroup,
-                       const std::function<void(const OpenSocket&)>& body);
+// the root. An error says why some or all could not be reached.
+absl::Status ForEachOpenSocket(
+    const std::string& cgroup,
+    const std::function<void(const OpenSocket&)>& body);
 
 }  // namespace internal
 }  // namespace netmeter

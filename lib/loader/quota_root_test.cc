@@ -3,7 +3,9 @@
 
 #include <bpf/bpf.h>
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,6 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
+#include "lib/base/privileges.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -135,6 +138,28 @@ TEST_F(QuotaRootTest, AnOpenSocketIsOfTheRealUser) {
   const nm_owner owner = OwnerOf(holder.socket());
   EXPECT_EQ(owner.tgid, holder.pid());
   EXPECT_EQ(owner.user, nm_user_of_uid(kNobody));
+}
+
+// The bug: nothing said so, and the open sockets of all services were unattributed.
+TEST_F(QuotaRootTest, ANoteSaysThatOpenSocketsAreOutOfReach) {
+  const Holder holder(cgroup_, 0);
+  EXPECT_EQ(InChild([&] {
+              const absl::Status dropped = DropPrivileges(
+                  {CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN,
+                   CAP_SYS_RESOURCE, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH,
+                   CAP_CHOWN});
+              EXPECT_TRUE(dropped.ok()) << dropped;
+              const absl::StatusOr<LoadResult> loaded = Load(config_);
+              EXPECT_TRUE(loaded.ok()) << loaded.status();
+              if (!loaded.ok()) return 1;
+              EXPECT_THAT(loaded->notes,
+                          testing::Contains(testing::MatchesRegex(
+                              "open sockets are unattributed until closed: "
+                              "read /proc/[0-9]*/fd/[0-9]*: Permission denied "
+                              ".needs CAP_SYS_PTRACE.")));
+              return HasFailure() ? 1 : 0;
+            }),
+            0);
 }
 
 // The bug: one call without memory left an open socket without an owner, or in
