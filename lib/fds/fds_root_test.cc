@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -52,6 +53,14 @@ class FdsRootTest : public LoaderRootTest {
   static constexpr int kInAll = 75;    // 3/4 of a fifth
   static constexpr uid_t kHolder = 12001;
   static constexpr gid_t kOtherGid = 7002;
+
+  // The kernel counts descriptors in unread messages by user, on the whole host. So two
+  // runs of this test take turns.
+  void SetUp() override {
+    turn_ = UniqueFd(open("/run", O_RDONLY | O_CLOEXEC));
+    ASSERT_EQ(flock(turn_.get(), LOCK_EX), 0);
+    LoaderRootTest::SetUp();
+  }
 
   void TearDown() override {
     unlink(log_.c_str());
@@ -224,6 +233,7 @@ class FdsRootTest : public LoaderRootTest {
     waitpid(holder.pid, nullptr, 0);
   }
 
+  UniqueFd turn_;
   pid_t server_ = -1;
   sockaddr_un address_ = {};
 
