@@ -115,6 +115,25 @@ static __always_inline bool count_plain_udp(struct __sk_buff *skb,
   return true;
 }
 
+/* Notes the FIN or RST of a plain packet in the state of its socket. Global, so that all
+ * other packets need not keep their numbers in registers. */
+NM_GLOBAL int nm_note_end(struct __sk_buff *skb) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+  struct nm_entry *entry = entry_of_cookie(bpf_get_socket_cookie(skb));
+  const __u32 header = skb->protocol == bpf_htons(ETH_P_IP) ? 20 : 40;
+  __u32 seq_end = skb->len - header;
+  __u8 flags;
+
+  data += header;
+  if (!entry || data + 20 > end) return 0;
+  seq_end += bpf_ntohl(*(__be32 *)(data + 4));
+  seq_end -= (*(__u8 *)(data + 12) >> 4) * 4;
+  flags = *(__u8 *)(data + 13);
+  note_fin(&entry->socket, seq_end, flags);
+  if (flags & TCP_FLAG_RST) entry->socket.rx_rst_seen = 1;
+  return 0;
+}
+
 static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
                                             const enum nm_direction direction,
                                             const enum nm_adds adds,
@@ -125,7 +144,6 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   struct bpf_sock *sk = skb->sk;
   struct nm_socket *socket;
   struct nm_cell *cell;
-  bool of_request;
   __u8 flags;
 
   data += header;
@@ -134,9 +152,9 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   flags = *(__u8 *)(data + 13);
   seq = bpf_ntohl(*(__be32 *)(data + 4));
   ack = bpf_ntohl(*(__be32 *)(data + 8));
-  of_request = direction == NM_EGRESS && is_of_request(flags, sk->state);
-  if (direction == NM_EGRESS && !of_request &&
-      (flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) != TCP_FLAG_ACK)
+  if (direction == NM_EGRESS &&
+      (flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) != TCP_FLAG_ACK &&
+      !is_of_request(flags, sk->state))
     return false;
   /* A listener's packets have no numbers of its own. */
   if (direction == NM_INGRESS && (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) &&
@@ -151,11 +169,10 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   if (!plain_wire_size(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, 0);
-    note_fin(socket, seq + payload, flags);
-    if (flags & TCP_FLAG_RST) socket->rx_rst_seen = 1;
+    if (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) nm_note_end(skb);
     return true;
   }
-  if (of_request) {
+  if (flags & TCP_FLAG_SYN) { /* of a request, which has no numbers here */
     sent.new_bytes = payload;
   } else {
     if (*(volatile __u16 *)&socket->tx_valid != NM_SOCKET_NUMBERS) return false;

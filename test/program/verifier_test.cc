@@ -24,12 +24,12 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 28379, 28724, 19615},
-    {"nm_egress", 43423, 43387, 37040},
-    {"nm_egress_claim", 0, 43387, 37040},
+    {"nm_ingress", 28528, 28880, 19729},
+    {"nm_egress", 43084, 43018, 36427},
+    {"nm_egress_claim", 0, 43018, 36427},
     {"nm_sock_create", 5478, 5511, 18732},
-    {"nm_sock_release", 129, 129, 188},
-    {"nm_sockops", 3718, 4510, 5205},
+    {"nm_sock_release", 137, 137, 215},
+    {"nm_sockops", 3954, 4828, 5316},
     {"nm_setsockopt", 3526, 3518, 3567},
     {"nm_exec", 25659, 25659, 18034},
     {"nm_fork", 43, 43, 41},
