@@ -102,8 +102,9 @@ NM_GLOBAL int nm_has_proxy_port(__u32 ports) {
  * ports without a call. */
 static __always_inline bool has_proxy_port(__u32 ports) {
   const __u64 bits = nm_config.proxy_port_bits;
+  const __u32 folded = ports ^ ports >> 6; /* 443 and 8443 differ */
 
-  return (bits >> (ports & 63) | bits >> (ports >> 16 & 63)) & 1 &&
+  return (bits >> (folded & 63) | bits >> (folded >> 16 & 63)) & 1 &&
          nm_has_proxy_port(ports);
 }
 

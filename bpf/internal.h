@@ -112,7 +112,7 @@ struct nm_config {
   nm_u32 ways;              /* enum nm_ways */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
-  nm_u64 proxy_port_bits; /* 1 << port % 64 for each: has_proxy_port() */
+  nm_u64 proxy_port_bits; /* 1 << (port ^ port >> 6) % 64: has_proxy_port() */
   nm_u32 sni_ports_count;
   nm_u16 sni_ports[NM_MAX_SNI_PORTS]; /* host byte order */
   nm_u32 http_ports_count;
