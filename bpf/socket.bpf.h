@@ -56,7 +56,8 @@ static __always_inline struct nm_entry *entry_of_cookie(__u64 cookie) {
 
 /* Takes a socket's entry out of the table, and copies its state to *keep. Two CPUs may
  * have claimed both entries for one UDP socket. */
-static __always_inline void free_entry(__u64 cookie, struct nm_socket *keep) {
+static __noinline int free_entry(__u64 cookie, struct nm_socket *keep) {
+  if (!keep) return 0;
   for (__u32 which = 0; which < 2; which++) {
     struct nm_entry *entry = entry_at(cookie, which);
     bool freed = false;
@@ -71,6 +72,7 @@ static __always_inline void free_entry(__u64 cookie, struct nm_socket *keep) {
     bpf_spin_unlock(&entry->lock);
     if (freed) COUNT(sockets_freed, 1);
   }
+  return 0;
 }
 
 /* Claims an entry of the table for a socket; NULL if other sockets have both. */
