@@ -15,6 +15,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -214,7 +215,7 @@ void CountRuns(const Settings& settings, Row* row, Run* run) {
 
 void MeasureRates(const Settings& settings, const std::string& test_case,
                   const std::vector<std::unique_ptr<Observer>>& observers,
-                  Row* row, Run* run) {
+                  Row* row, Run* run, const std::function<void()>& open) {
   const Place place = {"router", "nm1", "", "", true};
   std::vector<bool> missing(observers.size());
   ForEachRound(settings.rounds, static_cast<int>(observers.size()), [&](int i) {
@@ -230,6 +231,7 @@ void MeasureRates(const Settings& settings, const std::string& test_case,
       run->results()->Skip("", observer->name(), why);
       return;
     }
+    open();
     row->Send(settings.packets / 20);
     const double start = NowNs();
     const double cpu = OwnCpuNs() + observer->CpuNs();
@@ -253,9 +255,10 @@ void Measure(const Settings& settings, Run* run) {
   CountRuns(settings, &row, run);
   const auto observers = MakeObservers(run, {"nm1", "nm2"});
   row.Open(AF_INET);
-  MeasureRates(settings, "forwarded/udp", observers, &row, run);
-  row.OpenLocal(run->cgroup());
-  MeasureRates(settings, "local/udp", observers, &row, run);
+  MeasureRates(settings, "forwarded/udp", observers, &row, run, [] {});
+  // A socket that is older than a meter costs more: it has no room in the table.
+  MeasureRates(settings, "local/udp", observers, &row, run,
+               [&] { row.OpenLocal(run->cgroup()); });
 }
 
 }  // namespace
