@@ -115,8 +115,8 @@ absl::StatusOr<Connection> ReadConnection(int fd);
 absl::StatusOr<std::vector<Connection>> ReadOwnConnections();
 
 // A connection that has ended, or with --active one that goes on, as reported by
-// `netmeter flows`. docs/connections.md
-// explains each field. A field that the record does not have is 0 or empty.
+// `netmeter flows`. docs/connections.md explains each field. A field that the record does
+// not have is 0 or empty.
 struct FlowRecord {
   std::string record;     // "flow"; or "remainder" or "lost": not a connection
   uint64_t start_ns = 0;  // since 1970
@@ -161,7 +161,7 @@ struct FlowRecord {
   uint64_t rtt_us = 0;
   uint64_t min_rtt_us = 0;
   std::string reason;    // of a "remainder"
-  uint64_t records = 0;  // 1; if not a flow, how many it stands for or were lost
+  uint64_t records = 0;  // 1, or how many are lost or in the rest
 };
 
 // Decodes the output of `netmeter flows --follow --protobuf`. That command needs root
