@@ -59,8 +59,8 @@ KIND:
   overflow        traffic for which no series or name was free
   forwarded       what this host forwarded over an uplink, by the interface at the
                   other side, such as br0; with forwarded_clients, DESTINATION is
-                  an address there; only in tables, with uplinks, from Linux
-                  6.4 on, and as root without --since
+                  an address there; in --json only with --kind forwarded.
+                  Needs uplinks, Linux 6.4 and, without --since, root
 The sum over all kinds with PATH direct is the interfaces' count, without their
 layer-2 headers. `netmeter uplinks` shows all traffic of each link.
 
@@ -189,7 +189,10 @@ class ListCommand : public Command {
     if (since_text_.empty()) {
       const absl::Status read = (*meter)->ReadHost(&samples);
       if (!read.ok()) return Fail(read.message());
-      if (!json_) AddForwardedRows(pin_dir_, &samples);  // JSON has series only
+      // JSON has series only, unless it is asked for these.
+      if (!json_ || filter_.kind == KindName(kForwardedRow)) {
+        AddForwardedRows(pin_dir_, &samples);
+      }
     } else {
       const absl::Status read = ReadHistory(**meter, &samples);
       if (!read.ok()) return Fail(read.message());

@@ -92,6 +92,9 @@ class UplinksTest(GatewayTest):
             numbers = " +".join(str(satellite[way]["forwarded_" + unit]) for unit in ("bytes", "packets") for way in ("tx", "rx"))
             command = [lab.LIST, "list", "--bytes", "--pin-dir", self.meter.pin_dir, "--kind", "forwarded"]
             self.assertRegex(lab.run(*command).decode(), "(?m)^forwarded +lan0 .* satellite +%s " % numbers)
+            rows = json.loads(lab.run(lab.LIST, "list", "--json", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir))
+            sent = [row["tx_bytes"] for row in rows if (row["name"], row["uplink"]) == ("lan0", "satellite")]
+            self.assertEqual((sent, {row["kind"] for row in rows}), ([satellite["tx"]["forwarded_bytes"]], {"forwarded"}))
             command = [lab.LIST, "top", "--once", "--interval", "0.1", "--pin-dir", self.meter.pin_dir]
             self.assertRegex(lab.run(*command).decode(), "(?m)^lan0 +satellite .* forwarded *$")
 
