@@ -30,6 +30,8 @@ namespace {
 constexpr char kProgramArray[] = "prog_array";
 
 std::string ProgramType(uint32_t type) {
+  constexpr uint32_t kNetfilter = 32;  // Linux 6.4; libbpf 1.1 does not know it
+  if (type == kNetfilter) return "netfilter";
   const char* const name =
       libbpf_bpf_prog_type_str(static_cast<bpf_prog_type>(type));
   return name == nullptr ? absl::StrCat(type) : name;

@@ -97,6 +97,8 @@ class UplinksTest(GatewayTest):
             self.assertEqual((sent, {row["kind"] for row in rows}), ([satellite["tx"]["forwarded_bytes"]], {"forwarded"}))
             command = [lab.LIST, "top", "--once", "--interval", "0.1", "--pin-dir", self.meter.pin_dir]
             self.assertRegex(lab.run(*command).decode(), "(?m)^lan0 +satellite .* forwarded *$")
+            cost = lab.run(lab.LIST, "cost", "--all", "--filter", "nm_forward4", "--seconds", "1", "--columns", "type")
+            self.assertRegex(cost.decode(), "(?m)^netfilter *$")  # it was "32"
 
     def test_3_top_and_sockets_have_the_uplink(self):
         service = lab.start_service(self, "mover", SERVICE)
