@@ -98,13 +98,12 @@ NM_GLOBAL int nm_has_proxy_port(__u32 ports) {
   return 0;
 }
 
-/* The same. Nearly all packets over loopback come here, so a word of bits excludes most
- * ports without a call. */
+/* As nm_has_proxy_port(). Nearly all packets over loopback come here, so a word of bits
+ * excludes most ports without a call. */
 static __always_inline bool has_proxy_port(__u32 ports) {
   const __u64 bits = nm_config.proxy_port_bits;
-  const __u32 folded = ports ^ ports >> 6; /* 443 and 8443 differ */
 
-  return (bits >> (folded & 63) | bits >> (folded >> 16 & 63)) & 1 &&
+  return (bits >> NM_PORT_BIT(ports) | bits >> NM_PORT_BIT(ports >> 16)) & 1 &&
          nm_has_proxy_port(ports);
 }
 

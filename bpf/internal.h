@@ -77,6 +77,9 @@ enum nm_source {
   NM_SOURCES = 5,
 };
 
+/* The bit of a port in nm_config.proxy_port_bits: not the same for 443 and 8443. */
+#define NM_PORT_BIT(port) (((port) ^ (port) >> 6) & 63)
+
 /* Set between open and load. The verifier then removes unused code. */
 struct nm_config {
   nm_u32 cells_per_series;
@@ -112,7 +115,7 @@ struct nm_config {
   nm_u32 ways;              /* enum nm_ways */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
-  nm_u64 proxy_port_bits; /* 1 << (port ^ port >> 6) % 64: has_proxy_port() */
+  nm_u64 proxy_port_bits; /* 1 << NM_PORT_BIT(port) of each: has_proxy_port() */
   nm_u32 sni_ports_count;
   nm_u16 sni_ports[NM_MAX_SNI_PORTS]; /* host byte order */
   nm_u32 http_ports_count;

@@ -457,7 +457,7 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   };
   config.proxy_ports_count = copy(keys.proxy_ports, config.proxy_ports);
   for (const uint16_t port : keys.proxy_ports) {
-    config.proxy_port_bits |= uint64_t{1} << (port ^ port >> 6) % 64;
+    config.proxy_port_bits |= uint64_t{1} << NM_PORT_BIT(port);
   }
   config.sni_ports_count = copy(keys.sni_ports, config.sni_ports);
   config.http_ports_count = copy(keys.http_ports, config.http_ports);
