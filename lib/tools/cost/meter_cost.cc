@@ -82,6 +82,34 @@ std::string ToJson(const std::vector<ProgramCost>& programs,
   return json.dump(2) + "\n";
 }
 
+// Enters the maps of a program, and of the programs that it runs by tail calls. Returns
+// false, with errno, if the kernel does not tell about the program.
+bool ReadProgramAndMaps(int program, bpf_prog_info* info,
+                        std::map<uint32_t, MapCost>* maps) {
+  // The kernel writes as many ids as fit, and returns their number.
+  uint32_t ids[kMostMaps];
+  info->map_ids = reinterpret_cast<uintptr_t>(ids);
+  info->nr_map_ids = kMostMaps;
+  if (!GetInfo(program, info)) return false;
+  const uint32_t known = std::min<uint32_t>(info->nr_map_ids, kMostMaps);
+  for (uint32_t i = 0; i < known; i++) {
+    if (maps->count(ids[i]) != 0) continue;
+    const UniqueFd map(bpf_map_get_fd_by_id(ids[i]));
+    bpf_map_info shape = {};
+    if (!map.ok() || !GetInfo(map.get(), &shape)) continue;
+    (*maps)[ids[i]] = {TextOf(shape.name), FdInfoNumber(map.get(), "memlock")};
+    if (shape.type != BPF_MAP_TYPE_PROG_ARRAY) continue;
+    for (uint32_t index = 0; index < shape.max_entries; index++) {
+      uint32_t id = 0;
+      if (bpf_map_lookup_elem(map.get(), &index, &id) != 0) continue;
+      const UniqueFd called(bpf_prog_get_fd_by_id(id));
+      bpf_prog_info unused = {};
+      if (called.ok()) ReadProgramAndMaps(called.get(), &unused, maps);
+    }
+  }
+  return true;
+}
+
 std::string ToText(const std::vector<ProgramCost>& programs,
                    const std::vector<MapCost>& maps, double seconds,
                    SizeUnits units) {
@@ -141,12 +169,10 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
       return ErrnoStatus(errno, absl::StrCat("open the program of ", path),
                          Hint("CAP_SYS_ADMIN"));
     }
-    // The kernel writes as many ids as fit, and returns their number.
-    uint32_t ids[kMostMaps];
     bpf_prog_info info = {};
-    info.map_ids = reinterpret_cast<uintptr_t>(ids);
-    info.nr_map_ids = kMostMaps;
-    if (!GetInfo(program.get(), &info)) return CannotLookAt(path);
+    if (!ReadProgramAndMaps(program.get(), &info, &maps)) {
+      return CannotLookAt(path);
+    }
     ProgramCost found;
     // Not the name of a variant, because this is a label of a metric.
     found.name = ObjectNameOf(pin);
@@ -154,14 +180,6 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
     found.run_ns = info.run_time_ns;
     found.runs = info.run_cnt;
     cost.programs.push_back(found);
-    for (uint32_t i = 0; i < std::min<size_t>(info.nr_map_ids, kMostMaps);
-         i++) {
-      if (maps.count(ids[i]) != 0) continue;
-      const UniqueFd map(bpf_map_get_fd_by_id(ids[i]));
-      bpf_map_info shape = {};
-      if (!map.ok() || !GetInfo(map.get(), &shape)) continue;
-      maps[ids[i]] = {TextOf(shape.name), FdInfoNumber(map.get(), "memlock")};
-    }
   }
   if (cost.programs.empty()) {
     return absl::NotFoundError(

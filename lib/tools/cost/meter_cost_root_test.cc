@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -66,6 +67,20 @@ TEST_F(LoaderRootTest, CostIsThatOfOurProgramsAndMaps) {
   EXPECT_GE(bytes["nm_counters"], cells * sizeof(nm_cell));
   EXPECT_GE(bytes["nm_tcp"], config_.max_series * sizeof(nm_tcp));
   EXPECT_GE(bytes["nm_sockets"], config_.max_sockets * 64);
+}
+
+// The map of clients belongs to a program that runs by a tail call only, and was missing.
+TEST_F(LoaderRootTest, CostHasTheMapsOfProgramsRunByTailCalls) {
+  config_.uplinks = {{"satellite", {"sat*"}}};
+  config_.forwarded_clients = {"other"};
+  MustLoad();
+  const absl::StatusOr<Cost> cost = ReadCost(config_.pin_dir);
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  std::set<std::string> names;
+  for (const MapCost& map : cost->maps) names.insert(map.name);
+  for (const std::string name : {"nm_forwarders", "nm_clients", "nm_known"}) {
+    EXPECT_EQ(names.count(name), 1u) << name;
+  }
 }
 
 // Root was told to run it as root. Only a refusal is explained by a missing capability.
