@@ -83,8 +83,9 @@ void AddPaths(ExporterFlags* flags, Flags* app) {
       .Type("DIR")
       .ShowDefault();
   app->AddOption("--budgets", &flags->budgets,
-                 "Budget file for /metrics, or off; the default\n"
-                 "file may be missing")
+                 "Budget file for /metrics; the default file may\n"
+                 "be missing; off: neither budgets nor uplinks nor\n"
+                 "forwarded traffic")
       .Type("FILE")
       .ShowDefault();
   app->AddOption("--database", &flags->database,
