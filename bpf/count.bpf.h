@@ -108,9 +108,7 @@ NM_GLOBAL int nm_redirect(struct __sk_buff *skb) {
 /* Whether a packet over loopback is to or from a proxy. The ports of its socket tell, so
  * all packets of a connection have the same answer. */
 NM_GLOBAL int nm_is_proxied(struct __sk_buff *skb) {
-  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
   struct bpf_sock *sk = skb->sk;
-  struct nm_plain plain = {};
   bool connected = false;
   __u32 ports;
 
@@ -122,16 +120,33 @@ NM_GLOBAL int nm_is_proxied(struct __sk_buff *skb) {
     if (connected && is_noted(skb, sk)) return 1;
     if (connected && sk->state != TCP_SYN_SENT) return 0;
   }
-  if (read_plain_ip(skb, &plain) &&
-      (plain.protocol == IPPROTO_TCP || plain.protocol == IPPROTO_UDP) &&
-      data + plain.header + 8 <= end) {
-    data += plain.header;
-    ports = bpf_ntohs(*(__be16 *)data) | (__u32)bpf_ntohs(*(__be16 *)(data + 2))
-                                             << 16;
-  } else {
-    ports = nm_ports(skb, nm_parse(skb), NM_INGRESS);
-  }
+  ports = nm_ports(skb, nm_parse(skb), NM_INGRESS);
   return has_proxy_port(ports) && (!connected || nm_redirect(skb));
+}
+
+/* Whether nm_is_proxied() would say no, as far as that is known without a call. Nearly
+ * all packets over loopback end here. */
+static __always_inline bool is_local(struct __sk_buff *skb) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+  struct bpf_sock *sk = skb->sk;
+  struct nm_plain plain = {};
+  struct nm_stats *stats;
+  __u32 ports;
+
+  if (!nm_config.proxy_ports_count) return true;
+  ports = sk ? ports_of_socket(sk) : 0;
+  if (has_proxy_port(ports)) return false;
+  if (sk && ports >> 16) {
+    stats = stats_of_meter();
+    return sk->state != TCP_CLOSE && sk->state != TCP_SYN_SENT && stats &&
+           !stats->connections_redirected;
+  }
+  if (!read_plain_ip(skb, &plain) ||
+      (plain.protocol != IPPROTO_TCP && plain.protocol != IPPROTO_UDP))
+    return false;
+  data += plain.header;
+  if (data + 4 > end) return false;
+  return !has_proxy_port(bpf_ntohl(*(__be32 *)data));
 }
 
 /* Returns whether a packet counts by the link that it passes, and sets its path. */

@@ -78,7 +78,7 @@ enum nm_source {
 };
 
 /* The bit of a port in nm_config.proxy_port_bits: not the same for 443 and 8443. */
-#define NM_PORT_BIT(port) (((port) ^ (port) >> 6) & 63)
+#define NM_PORT_BIT(port) ((port) >> 1 & 63)
 
 /* Set between open and load. The verifier then removes unused code. */
 struct nm_config {

@@ -24,12 +24,12 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 28528, 28880, 19729},
-    {"nm_egress", 43084, 43018, 36427},
-    {"nm_egress_claim", 0, 43018, 36427},
+    {"nm_ingress", 28499, 28851, 20417},
+    {"nm_egress", 42609, 42495, 34344},
+    {"nm_egress_claim", 0, 42495, 34344},
     {"nm_sock_create", 5478, 5511, 18732},
     {"nm_sock_release", 137, 137, 215},
-    {"nm_sockops", 3954, 4828, 5316},
+    {"nm_sockops", 3936, 4810, 5296},
     {"nm_setsockopt", 3526, 3518, 3567},
     {"nm_exec", 25659, 25659, 18034},
     {"nm_fork", 43, 43, 41},
