@@ -26,23 +26,17 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 cd "$root" || exit 1
 usage() { sed -n '3,23s/^# \{0,1\}//p' test/fuzz/run.sh; }
 
-# TARGET: its sources, libraries, default executions, longest input
+# TARGET: its sources, default executions, longest input
 declare -A sources=(
   [h2]=lib/reader/wire_name.cc
   [tls]=''
   [http]=''
-  [command_line]=lib/loader/processes.cc
+  [command_line]='lib/loader/processes.cc lib/base/path.cc lib/base/status_util.cc'
   [wire_name]=lib/reader/wire_name.cc
-  [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_session.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
-  [http_request]=lib/exporter/http_peer.cc
+  [grpc]='lib/exporter/grpc_session.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
+  [http_request]='lib/exporter/http_peer.cc lib/exporter/output_queue.cc'
 )
-declare -A libraries=(
-  [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]='' [http]=''
-  [command_line]='-labsl_strings -labsl_throw_delegate'
-  [wire_name]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
-  [grpc]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
-  [http_request]='-labsl_strings -labsl_throw_delegate'
-)
+read -ra libraries < <(pkg-config --libs libnghttp2 absl_statusor absl_strings zlib)
 declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [http_request]=100000)
 declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [http_request]=512)
 
@@ -92,7 +86,7 @@ fuzz() {
   if ! clang++ -std=c++17 -O2 -g -fno-omit-frame-pointer \
     -Wall -Wextra -Werror -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
     -iquote . -I include -DNETMETER_FROM_SOURCE "test/fuzz/fuzz_$target.cc" ${sources[$target]} \
-    -o "$work/fuzz_$target" ${libraries[$target]} > "$log" 2>&1; then
+    -o "$work/fuzz_$target" "${libraries[@]}" > "$log" 2>&1; then
     cat "$log"
     echo "FAILED fuzz_$target: does not compile"
     return
