@@ -40,7 +40,8 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 class Rig:
     def __init__(self):
-        name = f"nmk{os.getpid() % 10000}"
+        # The whole number: a run with process 2227 met one with process 12227.
+        name = f"nmk{os.getpid()}"
         self.a, self.b, self.name = name + "a", name + "b", name
         self.pins = f"/run/netmeter-kill-{os.getpid()}"
         with open("/proc/self/mountinfo") as mounts:
