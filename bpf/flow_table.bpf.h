@@ -355,7 +355,7 @@ static __noinline int end_flow(const struct nm_flow_key *key,
       bpf_ringbuf_submit(record, wakeup_of_reader());
       COUNT_FLOWS(records, 1);
     } else {
-      bpf_ringbuf_discard(record, 0);
+      bpf_ringbuf_discard(record, wakeup_of_reader());
     }
   }
   if (ends && !goes_on(ending)) bpf_map_delete_elem(&nm_flows, key);
