@@ -128,6 +128,18 @@ TEST_F(MountsRootTest, ABpfFileSystemOfOthersIsLeftAlone) {
   rmdir(config_.pin_dir.c_str());
 }
 
+// The kernel puts two files into each BPF file system. An empty one was refused for them.
+TEST_F(MountsRootTest, AnEmptyBpfFileSystemOfOthersIsAnEmptyDirectory) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
+  MustLoad();
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_EQ(umount2(config_.pin_dir.c_str(), 0), 0) << "that of others is gone";
+  rmdir(config_.pin_dir.c_str());
+}
+
 // A load blamed the kernel, and left its directory behind: without /proc the mounts are
 // unknown.
 TEST_F(MountsRootTest, WithoutProcNothingIsBegun) {

@@ -43,8 +43,12 @@ bool HoldsPins(const std::string& path) {
                                     });
 }
 
-// The first foreign entry that blocks the removal of our mount; "": none. The kernel puts
-// two files of its own into the first BPF file system of each user namespace.
+// Whether the kernel made a file: it puts these two into a BPF file system.
+bool IsOfKernel(const std::string& name) {
+  return name == "maps.debug" || name == "progs.debug";
+}
+
+// The first foreign entry that blocks the removal of our mount; "": none.
 std::string ForeignThingIn(const std::string& path) {
   for (const Mount& mount : ReadMounts()) {
     if (absl::StartsWith(mount.point, path + "/")) return mount.point;
@@ -53,9 +57,7 @@ std::string ForeignThingIn(const std::string& path) {
   if (!names.ok()) return path;
   for (const std::string& name : *names) {
     const std::string entry = absl::StrCat(path, "/", name);
-    if (name != "maps.debug" && name != "progs.debug" && HoldsPins(entry)) {
-      return entry;
-    }
+    if (!IsOfKernel(name) && HoldsPins(entry)) return entry;
   }
   return "";
 }
@@ -76,9 +78,10 @@ absl::StatusOr<bool> CheckPinDirectory(const std::string& path) {
   // Listed first, because another loader may mount meanwhile.
   NETMETER_ASSIGN_OR_RETURN(const auto names, ListDirectory(path));
   if (IsOwnMount(path)) return true;
-  if (names.empty()) return false;
+  const auto foreign = std::find_if_not(names.begin(), names.end(), IsOfKernel);
+  if (foreign == names.end()) return false;
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " has no meter, but foreign files (", names.front(),
+      absl::StrCat(path, " has no meter, but foreign files (", *foreign,
                    "): choose another --pin-dir"));
 }
 
