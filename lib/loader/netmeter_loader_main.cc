@@ -93,8 +93,8 @@ Exit status: 0 loaded, upgraded, or nothing to do; 1 failed, one line on stderr
 says why, and the present state; 2 wrong usage.)";
 
 constexpr char kCheckEpilog[] =
-    R"(Prints the keys that the file sets, and notes on uplinks that count nothing on this
-host now, such as one without an interface. Needs no root.
+    R"(Prints the keys whose values are not the defaults, and notes on uplinks that count
+nothing on this host now, such as one without an interface. Needs no root.
 
 Exit status: 0 no errors; 1 one line on stderr has the error and its line; 2 wrong
 usage.)";

@@ -54,7 +54,8 @@ SECTIONS = {
     ),
     "churn": (
         "Short connections",
-        "Connect, one request, close.",
+        "Connect, one request, close by RST, one after the other: what \"churn\" measures, as above. Both ends are on "
+        "this host. The port over loopback is no proxy's, so netmeter counts nothing there.",
         ["connections/s", "CPU ns per operation"],
     ),
     "forwarding": (
@@ -281,16 +282,16 @@ def claim(files):
 
         one, both = "test run, one CPU", "test run, two CPUs"
         text.append(
-            "libnetmeter adds %s to a packet whose series is in the CPU's cache, and %s when two CPUs count at once. "
-            "A hash that all CPUs share adds %s, and %s."
+            "A run of libnetmeter's program for a packet takes %s more than an empty program's, and %s if two CPUs count "
+            "at once. With a hash that all CPUs share it takes %s, and %s."
             % (costs(one, "socket table"), costs(both, "socket table"), costs(one, "shared hash"),
                costs(both, "shared hash"))
         )
     except summary.Missing:
         pass
     text.append(
-        "The table has the CPU time of one operation over a virtual cable, both ends included, and the lost share of "
-        "the operations a second, against no meter."
+        "The table has the CPU time of one operation over a virtual cable, with both ends, the kernel's hooks and the "
+        "meter's own processes, and the lost share of the operations a second, against no meter."
     )
     return "\n".join([textwrap.fill(" ".join(text), 92, break_long_words=False, break_on_hyphens=False), "", *comparison(results)])
 

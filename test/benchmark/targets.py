@@ -48,7 +48,7 @@ def datapath(results, way, column, subject="socket table"):
 
 
 def limit_of(results, column):
-    """So many atomic adds, as this machine takes for them."""
+    """That number of atomic adds, as this machine takes for them."""
     add = results.spread("datapath", "atomic add/one CPU", "machine", "ns").median
     return (3 if column == "TCP tx" else 2) * add
 
@@ -110,6 +110,24 @@ def below_others(results):
                 yield Part("%s, %s" % (case, other), figure, [a - b for a, b in zip(ours, theirs)])
 
 
+def loopback(results):
+    ours = Spread(datapath(results, "test run, one CPU", "loopback, not counted"))
+    counted_one = min(Spread(datapath(results, "test run, one CPU", column)).median for column in COLUMNS)
+    yield below("not counted", ours, counted_one / 2, "%.1f ns", measured_limit=True)
+
+
+def short_connections(subject, other=None, limit=0):
+    """Over veth, where each end is counted."""
+
+    def parts(results):
+        ours = results.against("churn", "veth/churn", subject, "connections/s")
+        theirs = results.against("churn", "veth/churn", other, "connections/s") if other else [limit] * len(ours)
+        figure = percent(ours) + (", %s %s" % (other, percent(theirs)) if other else "")
+        yield Part(subject, figure, [a - b for a, b in zip(ours, theirs)])
+
+    return parts
+
+
 def measured(benchmark, case, subject, unit, limit, form="%.1f"):
     def parts(results):
         yield below(case, results.spread(benchmark, case, subject, unit), limit, form + " " + unit)
@@ -167,6 +185,9 @@ TARGETS = (
     ("two CPUs, against the shared hash", "a sixth of it", share_of_hash("test run, two CPUs", 1 / 6)),
     ("requests and small UDP, against empty programs", "1.2 times their loss", against_empty),
     ("requests and small UDP, against others", "below the loss of each", below_others),
+    ("a packet over loopback, not counted", "half of the cheapest counted one", loopback),
+    ("short connections", "the loss of the shared hash", short_connections("netmeter", other="shared hash")),
+    ("short connections, followed", "30 % lost", short_connections("netmeter, followed", limit=0.3)),
     ("forwarded packets", "0 runs", counted("forwarding", ": runs for forwarded packets", 0)),
     ("read, 16 series of a service", "1 µs", measured("read", "own series", "netmeter", "ns", 1000, "%.0f")),
     ("read, 4,096 series", "100 µs", measured("read", "all series", "netmeter", "ns", 100000, "%.0f")),
