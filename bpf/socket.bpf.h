@@ -168,11 +168,11 @@ static __always_inline union nm_attribution attribution_of(
 
 /* Makes the next packet look up its series again, because its owner's name changed. */
 static __always_inline void forget_slot(struct nm_owner *owner) {
-  struct nm_entry *entry;
-
   if (!owner->cookie) return;
-  entry = entry_of_cookie(owner->cookie);
-  if (entry) {
+  for (__u32 which = 0; which < 2; which++) { /* as free_entry() */
+    struct nm_entry *entry = entry_at(owner->cookie, which);
+
+    if (!entry || !has_entry(entry, owner->cookie)) continue;
     bpf_spin_lock(&entry->lock);
     if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(owner->cookie))
       entry->socket.word = NM_COOKIE(owner->cookie);

@@ -279,6 +279,25 @@ TEST_F(Sockets, TwoWithTheSameFirstEntryAreBothInTheTable) {
   EXPECT_EQ(programs_->ReadSocket(1).word, 0u);
 }
 
+// Two CPUs may claim both entries for one UDP socket. A tag reached the first one only,
+// and the packets went on to count in the series of the other.
+TEST_F(Sockets, ATagReachesBothEntries) {
+  ProgramOptions options;
+  options.max_sockets = 4;
+  Start(options);
+  const UniqueFd fd = Udp();
+  const uint64_t cookie = CookieOf(fd);
+  SendTo(fd, 100);
+  const nm_socket first = programs_->ReadSocket(cookie % 4);
+  ASSERT_EQ(first.word >> 16, cookie);
+  ASSERT_NE(first.word & 0xffff, 0u);
+  ASSERT_TRUE(programs_->WriteSocket((cookie + 2) % 4, first));
+  ASSERT_EQ(setsockopt(fd.get(), NM_SOL, NM_TAG, "tag", 3), 0);
+  for (const uint64_t index : {cookie, cookie + 2}) {
+    EXPECT_EQ(programs_->ReadSocket(index % 4).word, cookie << 16);
+  }
+}
+
 TEST_F(Sockets, EntriesAreGivenBackAndUsedAgain) {
   ProgramOptions options;
   options.max_sockets = 2;

@@ -30,7 +30,7 @@ constexpr Walked kRecorded[] = {
     {"nm_sock_create", 5478, 5511, 18732},
     {"nm_sock_release", 137, 137, 215},
     {"nm_sockops", 3936, 4810, 5296},
-    {"nm_setsockopt", 3526, 3518, 3567},
+    {"nm_setsockopt", 3530, 3522, 3568},
     {"nm_exec", 25659, 25659, 18034},
     {"nm_fork", 43, 43, 41},
     {"nm_exit", 13, 13, 13},
