@@ -409,10 +409,10 @@ Flags* AddCheck(Flags* flags, Options* options) {
   Flags* const check =
       flags->AddCommand("check", "Check a configuration without loading it");
   check
-      ->AddOption("FILE", &options->checked_file,
+      ->AddOption("file,--config", &options->checked_file,
                   "YAML file, as for load --config (default "
                   "/etc/netmeter.yml)")
-      .Type("");
+      .Type("FILE");
   check->SetFooter(kCheckEpilog);
   return check;
 }

@@ -139,7 +139,7 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatCountsNothing) {
     EXPECT_EQ(result.output, "netmeter-loader: " + file + one.error);
   }
   unlink(file.c_str());
-  result = RunLoader("check " + file);
+  result = RunLoader("check --config " + file);
   EXPECT_EQ(result.exit_status, 1);
   EXPECT_EQ(result.output,
             "netmeter-loader: read " + file + ": No such file or directory\n");

@@ -23,8 +23,8 @@ import lab
 
 SERVICES, DESTINATIONS = 64, 64  # the number of series is the product
 SECONDS = 20
-# A multiple of the reference's cost, which was 1.2 to 1.6, and once 2.3 with a key a second
-# on a busy machine. A top that draws all rows, or sorts them for each, takes far more.
+# A multiple of the reference's cost, which was 1.2 to 1.6, and 2.3 once, when the machine
+# was busy. A top that draws all rows, or sorts them for each, takes far more.
 MOST = 5
 
 # Twice a second, one row for each series is parsed and sorted.
