@@ -124,29 +124,28 @@ NM_GLOBAL int nm_is_proxied(struct __sk_buff *skb) {
   return has_proxy_port(ports) && (!connected || nm_redirect(skb));
 }
 
-/* Whether nm_is_proxied() would say no, as far as that is known without a call. Nearly
- * all packets over loopback end here. */
-static __always_inline bool is_local(struct __sk_buff *skb) {
+/* As nm_is_proxied(), and without a call for nearly all packets over loopback. */
+static __always_inline bool is_proxied(struct __sk_buff *skb) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
   struct bpf_sock *sk = skb->sk;
   struct nm_plain plain = {};
   struct nm_stats *stats;
   __u32 ports;
 
-  if (!nm_config.proxy_ports_count) return true;
+  if (!nm_config.proxy_ports_count) return false;
   ports = sk ? ports_of_socket(sk) : 0;
-  if (has_proxy_port(ports)) return false;
+  if (has_proxy_port(ports)) return true;
   if (sk && ports >> 16) {
     stats = stats_of_meter();
-    return sk->state != TCP_CLOSE && sk->state != TCP_SYN_SENT && stats &&
-           !stats->connections_redirected;
+    if (sk->state != TCP_CLOSE && sk->state != TCP_SYN_SENT && stats &&
+        !stats->connections_redirected)
+      return false;
+  } else if (read_plain_ip(skb, &plain) &&
+             (plain.protocol == IPPROTO_TCP || plain.protocol == IPPROTO_UDP)) {
+    data += plain.header;
+    if (data + 8 <= end) return has_proxy_port(bpf_ntohl(*(__be32 *)data));
   }
-  if (!read_plain_ip(skb, &plain) ||
-      (plain.protocol != IPPROTO_TCP && plain.protocol != IPPROTO_UDP))
-    return false;
-  data += plain.header;
-  if (data + 4 > end) return false;
-  return !has_proxy_port(bpf_ntohl(*(__be32 *)data));
+  return nm_is_proxied(skb);
 }
 
 /* Returns whether a packet counts by the link that it passes, and sets its path. */

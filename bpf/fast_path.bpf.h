@@ -193,8 +193,7 @@ static __always_inline bool count_plain(struct __sk_buff *skb,
   const __u32 ifindex = skb->ifindex; /* two loads: done once */
   struct nm_plain plain = {};
 
-  if (ifindex == LOOPBACK_IFINDEX && (is_local(skb) || !nm_is_proxied(skb)))
-    return true;
+  if (ifindex == LOOPBACK_IFINDEX && !is_proxied(skb)) return true;
   if (!read_plain_ip(skb, &plain)) return false;
   if (plain.protocol == IPPROTO_TCP)
     return count_plain_tcp(skb, direction, adds, plain.header, ifindex);

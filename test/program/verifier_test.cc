@@ -24,9 +24,9 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 28499, 28851, 20417},
-    {"nm_egress", 42609, 42495, 34344},
-    {"nm_egress_claim", 0, 42495, 34344},
+    {"nm_ingress", 28479, 28831, 20394},
+    {"nm_egress", 42626, 42512, 34381},
+    {"nm_egress_claim", 0, 42512, 34381},
     {"nm_sock_create", 5478, 5511, 18732},
     {"nm_sock_release", 137, 137, 215},
     {"nm_sockops", 3936, 4810, 5296},
