@@ -38,7 +38,7 @@ SECTIONS = {
         "Nanoseconds to count a packet's bytes for its flow, over a program that only chooses the flow. A "
         "reader of the buffers' events costs more, and events without room are lost. netmeter adds plainly for"
         " received packets, and for sent ones if the kernel does not preempt programs; otherwise it first "
-        "claims the CPU by an exchange: \"claimed adds\". With twice as many flows as it has room for, a table "
+        "claims the CPU by an exchange: \"claimed adds\". With double the flows that it has room for, a table "
         "loses the packets of the others; an LRU hash evicts flows with what it counted for them; netmeter adds "
         "them to its overflow. \"per-CPU array and hash\": the first flow of each place of the array, the others "
         "in the hash.",
@@ -282,8 +282,8 @@ def claim(files):
 
         one, both = "test run, one CPU", "test run, two CPUs"
         text.append(
-            "A run of libnetmeter's program for a packet takes %s more than an empty program's, and %s if two CPUs count "
-            "at once. With a hash that all CPUs share it takes %s, and %s."
+            "A run of libnetmeter's program for a packet takes %s more than that of an empty program. If two CPUs count at "
+            "once, it takes %s more. With a hash that all CPUs share it takes %s, and %s."
             % (costs(one, "socket table"), costs(both, "socket table"), costs(one, "shared hash"),
                costs(both, "shared hash"))
         )
@@ -291,7 +291,7 @@ def claim(files):
         pass
     text.append(
         "The table has the CPU time of one operation over a virtual cable, with both ends, the kernel's hooks and the "
-        "meter's own processes, and the lost share of the operations a second, against no meter."
+        "meter's own processes. The percentage is the lost share of the operations a second, against no meter."
     )
     return "\n".join([textwrap.fill(" ".join(text), 92, break_long_words=False, break_on_hyphens=False), "", *comparison(results)])
 

@@ -86,7 +86,7 @@ std::string ToJson(const std::vector<ProgramCost>& programs,
 // false, with errno, if the kernel does not tell about the program.
 bool ReadProgramAndMaps(int program, bpf_prog_info* info,
                         std::map<uint32_t, MapCost>* maps) {
-  // The kernel writes as many ids as fit, and returns their number.
+  // The kernel writes the ids that have room, and returns the number of all.
   uint32_t ids[kMostMaps];
   info->map_ids = reinterpret_cast<uintptr_t>(ids);
   info->nr_map_ids = kMostMaps;
