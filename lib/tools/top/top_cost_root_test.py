@@ -15,6 +15,7 @@ import re
 import resource
 import shutil
 import socket
+import statistics
 import subprocess
 import time
 import unittest
@@ -22,10 +23,10 @@ import unittest
 import lab
 
 SERVICES, DESTINATIONS = 64, 64  # the number of series is the product
-SECONDS = 20
-# A multiple of the reference's cost, which was 1.2 to 1.6, and 2.3 once, when the machine
-# was busy. A top that draws all rows, or sorts them for each, takes far more.
-MOST = 5
+ROUNDS, SECONDS = 5, 4
+# A multiple of the reference's cost. It was 1.2 to 1.6 on one machine, and 1.6 to 2.2 on
+# another that ran two of these tests. A top that does all its work twice takes more.
+MOST = 3
 
 # Twice a second, one row for each series is parsed and sorted.
 REFERENCE = """
@@ -65,9 +66,12 @@ while True:
 
 
 def cpu_seconds(pid):
-    with open("/proc/%d/stat" % pid, encoding="ascii") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Of all its threads, in nanoseconds and not in ticks."""
+    total = 0
+    for thread in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/schedstat" % (pid, thread), encoding="ascii") as file:
+            total += int(file.read().split()[0])
+    return total / 1e9
 
 
 class TopCostTest(unittest.TestCase):
@@ -93,13 +97,13 @@ class TopCostTest(unittest.TestCase):
     def wait_screen(self, pattern):
         lab.wait_for(lambda: re.search(pattern, self.tmux("capture-pane", "-p", "-t", "top"), re.M), pattern)
 
-    def measure(self, pids, keys=()):
+    def measure(self, pids, pressed):
         """Percent of a CPU that each process takes; a key each second meanwhile."""
         before, begin = [cpu_seconds(pid) for pid in pids], time.monotonic()
-        pressed = itertools.cycle(keys)
         while time.monotonic() < begin + SECONDS:
-            if keys:
-                self.tmux("send-keys", "-t", "top", next(pressed))
+            key = next(pressed)
+            if key:
+                self.tmux("send-keys", "-t", "top", key)
             time.sleep(1)
         took = time.monotonic() - begin
         return [100 * (cpu_seconds(pid) - was) / took for pid, was in zip(pids, before)]
@@ -120,12 +124,15 @@ class TopCostTest(unittest.TestCase):
         reference = lab.start_service(self, "reference", REFERENCE)
         self.assertEqual(reference.stdout.readline(), "ready\n")
         for what, keys in (
-            ("as it stands", ()),
+            ("as it stands", ("",)),
             ("with a key a second", ("s", "Down", "Enter", "Down", "BSpace")),  # order, down, into a service, back
         ):
-            cost, unit = self.measure((pid, reference.pid), keys)
-            print("netmeter top, %d series that move, %s: %.2f %% of a CPU, the reference %.2f %%: %.2f times as much" % (moving, what, cost, unit, cost / unit))
-            self.assertLess(cost, MOST * unit)
+            pressed = itertools.cycle(keys)
+            rounds = [self.measure((pid, reference.pid), pressed) for _ in range(ROUNDS)]
+            # By rounds: one that another process disturbed took 2.3 times the reference.
+            ratio = statistics.median(cost / unit for cost, unit in rounds)
+            print("netmeter top, %d series that move, %s: %.2f times the reference; percent of a CPU %s" % (moving, what, ratio, rounds))
+            self.assertLess(ratio, MOST)
         self.tmux("send-keys", "-t", "top", "q")
         lab.wait_for(lambda: not os.path.exists("/proc/%d" % pid), "the end")
 
