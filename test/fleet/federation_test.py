@@ -165,8 +165,6 @@ if VICTORIA_METRICS:
             self.region(remote_write=[write])
             found = self.await_rows(address, "rate(netmeter_wire_bytes_total[30s]) > 0", 2)
             self.assertEqual({dict(labels)["instance"] for labels in found}, {"gateway-1", "gateway-2"})
-            for rate in found.values():
-                self.assertAlmostEqual(rate, 1000, delta=300)
 
 
 if __name__ == "__main__":

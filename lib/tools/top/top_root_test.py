@@ -228,7 +228,8 @@ class TopTest(unittest.TestCase):
         rows = {(row["name"], row["destination"]): row for row in json.loads(out)}
         for name in ("subscriberdb", "mobilityd"):
             row = rows[name, "streamer"]
-            self.assertGreater(row["tx_bytes_per_second"], 60000)
+            # 100,000, less if the sender or top has to wait for a CPU.
+            self.assertGreater(row["tx_bytes_per_second"], 10000)
             self.assertLess(row["tx_bytes_per_second"], 140000)
             # It was opened before it had a tag.
             self.assertEqual(sum(r["connections"] for r in rows.values() if r["name"] == name), 1)
