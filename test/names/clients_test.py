@@ -387,12 +387,14 @@ class ClientsTest(unittest.TestCase):
         lab.wait_for(
             lambda: self.greeting.connections[first:] and self.greeting.connections[first].sent, "the greeting"
         )
-        time.sleep(0.2)
-        found = self.of_service("greeted")
-        self.assertEqual(set(found), {("pending", "greeted", "", "tcp", "proxy")})
-        (row,) = found.values()
         # SYN, SYN-ACK, ACK; 42 bytes, ACK
-        self.assertEqual([row[counter] for counter in lab.COUNTERS], [164, 154, 3, 2, 0, 42])
+        expected = {("pending", "greeted", "", "tcp", "proxy"): [164, 154, 3, 2, 0, 42]}
+
+        def found():
+            rows = self.of_service("greeted")
+            return {key: [row[counter] for counter in lab.COUNTERS] for key, row in rows.items()}
+
+        lab.wait_for(lambda: found() == expected, expected)
         client.kill()
         client.wait()
         connection = self.ended(self.greeting, first)

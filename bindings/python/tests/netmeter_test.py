@@ -253,7 +253,7 @@ class BlockingTest(unittest.TestCase):
                 time.sleep(0.01)
             thread.join()
             self.assertGreater(time.monotonic() - started, 1)
-            self.assertGreater(rounds, 50)
+            self.assertGreater(rounds, 5)  # one or two, if the others had to wait
 
     def test_control_c_is_not_lost(self):
         previous = signal.signal(signal.SIGINT, signal.default_int_handler)

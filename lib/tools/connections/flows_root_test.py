@@ -481,9 +481,10 @@ class FlowsTest(unittest.TestCase):
             one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             one.sendto(b"u" * 10, (THERE, UDP))
             open_one = socket.create_connection((THERE, TCP))
-            time.sleep(3)
+            os.read(ends, 1)
             return one.fileno() + open_one.fileno()
 
+        ends, end = os.pipe()
         before = self.series()
         follower = self.follow("--idle", "1")
         child = threading.Thread(target=self.meter.inside, args=(silent,))
@@ -491,9 +492,10 @@ class FlowsTest(unittest.TestCase):
         self.wait_for_flows(follower, 1)
         rows = self.finish(follower)
         self.check_balance(before, rows)
+        os.write(end, b"x")
         child.join()
-        ends = sorted((row["protocol"], row["end"]) for row in rows if row["record"] == "flow")
-        self.assertEqual(ends, [("tcp", "open"), ("udp", "idle")])
+        found = sorted((row["protocol"], row["end"]) for row in rows if row["record"] == "flow")
+        self.assertEqual(found, [("tcp", "open"), ("udp", "idle")])
 
     def test_pings_are_a_flow(self):
         follower = self.follow("--protocol", "icmp")
