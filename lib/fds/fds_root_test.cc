@@ -534,10 +534,10 @@ TEST_F(FdsRootTest,
 
 // The next server would not know who has how many.
 TEST_F(FdsRootTest, IsNotIdleWhileAnAnswerIsUnread) {
-  Serve(1);
+  Serve(3);
   const Holder holder = Hold(kHolder, 1);
   EXPECT_EQ(holder.answers, 1);
-  usleep(3500000);
+  usleep(5500000);
   int status = 0;
   EXPECT_EQ(waitpid(server_, &status, WNOHANG), 0);
   End(holder);
@@ -564,15 +564,16 @@ TEST_F(FdsRootTest, WhyNobodyGetsTheMeterIsSaid) {
   ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address_),
                     sizeof(address_)),
             0);
+  const std::string waits =
+      "netmeter-fds: accept: Too many open files: clients have to wait\n";
+  for (int i = 0; i < 500 && Log() != waits; i++) usleep(20000);
   pollfd polled = {client.get(), POLLIN, 0};
-  EXPECT_EQ(poll(&polled, 1, 500), 0);
+  EXPECT_EQ(poll(&polled, 1, 0), 0);
   ASSERT_EQ(prlimit(server_, RLIMIT_NOFILE, &few, nullptr), 0);
   unsigned char byte = 0;
   ASSERT_EQ(poll(&polled, 1, 10000), 1);
   EXPECT_EQ(recv(client.get(), &byte, 1, 0), 1);
   EXPECT_EQ(byte, kDescriptorProtocol);
-  const std::string waits =
-      "netmeter-fds: accept: Too many open files: clients have to wait\n";
   EXPECT_EQ(Log(), waits);
   // A map is missing.
   ASSERT_EQ(unlink((config_.pin_dir + "/tcp").c_str()), 0);
@@ -724,7 +725,7 @@ TEST_F(FdsRootTest, WithoutStandardStreamsTellsItsClientsNothingElse) {
     for (int fd = 0; fd < 3; fd++) close(fd);
     execl("lib/fds/netmeter-fds", "netmeter-fds", "--pin-dir",
           config_.pin_dir.c_str(), "--socket", path.c_str(), "--group", kGroup,
-          "--idle-seconds", "1", nullptr);
+          nullptr);
     _exit(2);
   }
   sockaddr_un address = {};
@@ -740,6 +741,7 @@ TEST_F(FdsRootTest, WithoutStandardStreamsTellsItsClientsNothingElse) {
   ASSERT_EQ(error, 0) << strerror(errno);
   char text[64] = {};
   EXPECT_EQ(recv(client.get(), text, sizeof(text) - 1, 0), 0) << text;
+  kill(server, SIGTERM);
   int status = 0;
   waitpid(server, &status, 0);
   EXPECT_EQ(status, 0);

@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 import unittest
 import urllib.request
 
@@ -169,8 +168,7 @@ class PrivilegesTest(unittest.TestCase):
         path = "/run/netmeter-privileges-%d.sock" % os.getpid()
         process = self.start(FDS, "--pin-dir", self.meter.pin_dir, "--socket", path, "--group", "root")
         lab.wait_for(lambda: os.path.exists(path) and status(process.pid)["NoNewPrivs"] == "1")
-        lab.wait_for(lambda: not capabilities(status(process.pid), "CapBnd"))
-        time.sleep(0.1)
+        lab.wait_for(lambda: capabilities(status(process.pid), "CapEff") == self.of_reader)
         self.expect(process.pid, self.of_reader)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=10), 0)
@@ -184,8 +182,7 @@ class PrivilegesTest(unittest.TestCase):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 more = ["--max-names", "4100"] if command == "load" else []
                 process = self.start(lab.LOADER, command, "--pin-dir", self.meter.pin_dir, *more)
-                lab.wait_for(lambda: not capabilities(status(process.pid), "CapBnd"))
-                time.sleep(0.2)
+                lab.wait_for(lambda: capabilities(status(process.pid), "CapEff") == OF_LOAD & self.own)
                 self.assertIsNone(process.poll(), command)
                 self.expect(process.pid, OF_LOAD & self.own)
                 process.kill()

@@ -73,8 +73,7 @@ class RealMeterTest(unittest.TestCase):
 
                 def settled():
                     samples = busy(meter)
-                    down = samples.get("streamer")
-                    return down and down.rx_payload_bytes == received and samples
+                    return sum(s.tcp.closed for s in samples.values()) == 3 and samples
 
                 samples = wait_until(settled)
                 self.assertEqual(set(samples), {"metricsd", "streamer", ""})
@@ -87,7 +86,7 @@ class RealMeterTest(unittest.TestCase):
                     self.assertTrue(sample.registered)
                 self.assertEqual(up.tx_payload_bytes, sent)
                 self.assertEqual(up.rx_payload_bytes, 0)
-                self.assertEqual(down.tx_payload_bytes, asked)
+                self.assertEqual((down.tx_payload_bytes, down.rx_payload_bytes), (asked, received))
                 self.assertGreater(up.tx_bytes, sent + 40)
                 self.assertGreater(down.rx_packets, 4)
                 return samples

@@ -107,6 +107,11 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(follower.wait(60), 0, self.errors(follower))
         return self.read(follower)
 
+    @staticmethod
+    def waits(process):
+        with open("/proc/%d/status" % process.pid, encoding="utf-8") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
+
     def wait_for_flows(self, follower, count, seconds=40):
         def enough():
             return sum(row["record"] == "flow" for row in self.read(follower)) >= count
@@ -430,15 +435,11 @@ class FlowsTest(unittest.TestCase):
             threading.Thread(target=serve, args=(server,), daemon=True).start()
             exchange(2000, address=server.getsockname())
 
-        def waits():
-            with open("/proc/%d/status" % follower.pid, encoding="utf-8") as file:
-                return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
-
         follower = self.follow()
-        before = waits()
+        before = self.waits(follower)
         self.meter.inside(local)
         # It looks four times a second by itself.
-        self.assertLess(waits() - before, 500)
+        self.assertLess(self.waits(follower) - before, 500)
         self.assertEqual([row for row in self.finish(follower) if row["record"] == "flow"], [])
 
     def loaded_anew(self):
@@ -463,7 +464,8 @@ class FlowsTest(unittest.TestCase):
         names = ["evicted%d" % i for i in range(4)]
         for i, name in enumerate(names):
             run(name, 10 + i)
-            time.sleep(0.7)
+            before = self.waits(follower)
+            lab.wait_for(lambda: self.waits(follower) > before + 3, "the follower, which looks four times a second")
             lab.run(lab.LOADER, "evict", "--idle", "0", "--pin-dir", self.meter.pin_dir)
         rows = [row for row in self.finish(follower) if row.get("reason") == "no_flow"]
         sent = {row.get("service"): row["tx_packets"] for row in rows if row["tx_packets"]}
@@ -478,9 +480,10 @@ class FlowsTest(unittest.TestCase):
 
     def test_silent_udp_ends_by_the_time_out_and_what_is_open_has_a_record(self):
         def silent():
+            open_one = socket.create_connection((THERE, TCP))
             one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             one.sendto(b"u" * 10, (THERE, UDP))
-            open_one = socket.create_connection((THERE, TCP))
+            one.recv(10)
             os.read(ends, 1)
             return one.fileno() + open_one.fileno()
 

@@ -12,6 +12,7 @@ import json
 import os
 import pty
 import pwd
+import random
 import re
 import signal
 import socket
@@ -121,13 +122,18 @@ class SocketsCommandTest(unittest.TestCase):
         self.assertGreaterEqual(sums["127.0.0.1"], 2 * 12345)  # sent and received
 
     def test_a_sample_has_the_same_sockets_each_time(self):
+        own = "127.%d.%d.%d" % tuple(random.randrange(1, 255) for _ in range(3))
+
+        def cookies_of(*arguments):
+            return {row["cookie"] for row in json.loads(run("--json", "--address", own, *arguments)[1])}
+
         with contextlib.ExitStack() as stack:
             for i in range(60):
                 one = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-                one.bind(("127.0.0.9", 0))
-            cookies = {row["cookie"] for row in json.loads(run("--json", "--address", "127.0.0.9")[1])}
-            seen = {row["cookie"] for row in json.loads(run("--json", "--address", "127.0.0.9", "--sample", "3")[1])}
-            again = {row["cookie"] for row in json.loads(run("--json", "--address", "127.0.0.9", "--sample", "3")[1])}
+                one.bind((own, 0))
+            cookies = cookies_of()
+            seen = cookies_of("--sample", "3")
+            again = cookies_of("--sample", "3")
         self.assertEqual(len(cookies), 60)
         self.assertEqual(seen, {c for c in cookies if ((c * 0x9E3779B97F4A7C15 & (2**64 - 1)) >> 32) % 3 == 0})
         self.assertEqual(seen, again)

@@ -336,7 +336,9 @@ TEST_F(HistoryTest, ACommandWhoseCallWasKilledIsTriedAgain) {
     return "lib/tools/netmeter budget --budgets " + config + " --database " +
            database() + " --run-as root --run '" + command + "'";
   };
-  RunShell("timeout -s KILL 1 " + budget("exec sleep 2") + " 2>&1");
+  const std::string pid = directory_ + "/pid";
+  RunShell(budget("echo $$ > " + pid + "; exec sleep 60") + " & until [ -s " +
+           pid + " ]; do sleep 0.1; done; kill -9 $! $(cat " + pid + ")");
   const std::string warn = budget("sleep 1; echo warned >> " + log);
   RunShell(warn + " & " + warn + " & wait");
   EXPECT_EQ(RunShell("cat " + log).output, "warned\n");
@@ -467,9 +469,11 @@ TEST_F(HistoryTest, WatchEndsAfterItsCount) {
 }
 
 TEST_F(HistoryTest, WatchSleepsForMoreThanAnHour) {
+  const std::string table = directory_ + "/table";
   EXPECT_EQ(
-      RunShell("timeout 2 lib/tools/netmeter list --watch 4295 --pin-dir " +
-               pin_dir_ + " | grep -c TX/S")
+      RunShell("lib/tools/netmeter list --watch 4295 --pin-dir " + pin_dir_ +
+               " > " + table + " & until grep -q TX/S " + table +
+               "; do sleep 0.1; done; sleep 1; kill $!; grep -c TX/S " + table)
           .output,
       "1\n");
 }

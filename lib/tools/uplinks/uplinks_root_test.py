@@ -72,8 +72,13 @@ class UplinksTest(GatewayTest):
         self.assertGreater(balance["lte"]["rx"]["local_bytes"], 60000)
 
     def test_2_the_table_says_the_same(self):
-        table = self.uplinks("--bytes").decode()
-        balance = self.balance()
+        list_forwarded = [lab.LIST, "list", "--pin-dir", self.meter.pin_dir, "--kind", "forwarded"]
+
+        def read():
+            listed = [lab.run(*list_forwarded, option).decode() for option in ("--bytes", "--json")]
+            return self.uplinks("--bytes").decode(), self.balance(), *listed
+
+        (table, balance, forwarded, forwarded_json), _ = self.steady(read)
         self.assertRegex(table, r"(?m)^UPLINK +WHAT +TX +RX")
         for uplink, link in (("satellite", "sat0"), ("lte", "wwan3")):
             tx, rx = balance[uplink]["tx"], balance[uplink]["rx"]
@@ -90,9 +95,8 @@ class UplinksTest(GatewayTest):
         if MEASURED:
             satellite = balance["satellite"]
             numbers = " +".join(str(satellite[way]["forwarded_" + unit]) for unit in ("bytes", "packets") for way in ("tx", "rx"))
-            command = [lab.LIST, "list", "--bytes", "--pin-dir", self.meter.pin_dir, "--kind", "forwarded"]
-            self.assertRegex(lab.run(*command).decode(), "(?m)^forwarded +lan0 .* satellite +%s " % numbers)
-            rows = json.loads(lab.run(lab.LIST, "list", "--json", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir))
+            self.assertRegex(forwarded, "(?m)^forwarded +lan0 .* satellite +%s " % numbers)
+            rows = json.loads(forwarded_json)
             sent = [row["tx_bytes"] for row in rows if (row["name"], row["uplink"]) == ("lan0", "satellite")]
             self.assertEqual((sent, {row["kind"] for row in rows}), ([satellite["tx"]["forwarded_bytes"]], {"forwarded"}))
             command = [lab.LIST, "top", "--once", "--interval", "0.1", "--pin-dir", self.meter.pin_dir]
