@@ -95,7 +95,7 @@ class ServedReaderRootTest : public SharedMapsRootTest {
  protected:
   void SetUp() override {
     SharedMapsRootTest::SetUp();
-    ASSERT_EQ(pipe2(steps_, O_CLOEXEC), 0);
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, steps_), 0);
   }
   void TearDown() override {
     for (const int end : steps_) close(end);
@@ -128,7 +128,7 @@ class ServedReaderRootTest : public SharedMapsRootTest {
   }
 
   // `old` is closed as soon as the reader has it. Each of `expected` is the result of a
-  // read.
+  // read; those after the first wait for Proceed().
   void StartReader(const std::string& pin_dir, FakeMeter* old,
                    const std::vector<absl::StatusCode>& expected) {
     reader_ = fork();
@@ -145,6 +145,9 @@ class ServedReaderRootTest : public SharedMapsRootTest {
     int step = 1;
     for (const absl::StatusCode code : expected) {
       if (step != 1) {
+        char byte;
+        if (read(steps_[1], &byte, 1) != 1) _exit(104);
+        // Until it looks again.
         std::this_thread::sleep_for(std::chrono::milliseconds(1100));
       }
       const absl::Status status = (*meter)->ReadHost().status();
@@ -164,6 +167,8 @@ class ServedReaderRootTest : public SharedMapsRootTest {
     char byte;
     ASSERT_EQ(read(steps_[0], &byte, 1), 1);
   }
+
+  void Proceed() { ASSERT_EQ(write(steps_[0], "", 1), 1); }
 
   void AwaitReader() {
     int status = 0;
@@ -199,9 +204,11 @@ TEST_F(ServedReaderRootTest, AnUnloadIsOneAfterALookWithoutAnAnswer) {
   }
   ASSERT_EQ(chmod(pin_dir_.c_str(), 0755), 0);
   StopListening();
+  Proceed();
   AwaitStep();
   // Another meter, which all users may read.
   ASSERT_EQ(later.Pin(pin_dir_, /*group=*/0, 0666), "");
+  Proceed();
   AwaitReader();
 }
 
@@ -218,8 +225,10 @@ TEST_F(ServedReaderRootTest, WhoHasTheSocketAloneSeesNoUnloadInMissingPins) {
   Answer(nullptr);
   StopListening();
   AwaitStep();
+  Proceed();
   AwaitStep();
   Listen(pin_dir);
+  Proceed();
   Answer(&grown);
   AwaitReader();
 }

@@ -5,6 +5,7 @@ that it is enough: a reader goes on after tables have grown."""
 
 import fcntl
 import os
+import random
 import re
 import signal
 import socket
@@ -83,10 +84,11 @@ class PrivilegesTest(unittest.TestCase):
     # It showed its own namespace, and said nothing.
     def test_sockets_say_that_other_namespaces_are_hidden(self):
         other = self.start("unshare", "--net", "sleep", "60")
-        server = socket.create_server(("127.0.0.1", 0))
+        own = "127.%d.%d.%d" % tuple(random.randrange(1, 255) for _ in range(3))
+        server = socket.create_server((own, 0))
         self.addCleanup(server.close)
         command = (lab.LIST, "sockets", "--all-netns", "--pin-dir", "/nonexistent", "--columns", "state")
-        command += ("--port", str(server.getsockname()[1]))
+        command += ("--address", own)
         lab.wait_for(lambda: status(other.pid)["Name"] == "sleep", "the process of another namespace")
         # In a container there may be a process with more capabilities than its root.
         hidden = any(map(is_hidden, filter(str.isdigit, os.listdir("/proc"))))
