@@ -35,10 +35,10 @@ class NoTracingTest(unittest.TestCase):
     def setUp(self):
         self.before = self.sent()
 
-    def program(self, name):
+    def program(self, name, source="sender"):
         path = os.path.join(self.directory, name)
         if not os.path.exists(path):
-            shutil.copy(lab.path("test/names/sender"), path)
+            shutil.copy(lab.path("test/names/" + source), path)
         return path
 
     def act(self, path, *words):
@@ -105,25 +105,18 @@ class NoTracingTest(unittest.TestCase):
         self.expect("another executable", {("binary", "before"): 20, ("binary", "after"): 800})
 
     def test_next_process_with_a_process_id_has_its_own_name(self):
+        launcher = self.program("nm-launcher", "launcher")
         for first, words, name in (
-            ("elder", [], ("binary", "elder")),
-            ("registered", ["register=directoryd"], ("service", "directoryd")),
+            ("elder", "", ("binary", "elder")),
+            ("registered", "register=directoryd ", ("service", "directoryd")),
         ):
             self.before = self.sent()
-            elder = self.program(first)
-            process = self.meter.start([elder], env=dict(os.environ, NM_DO=" ".join(words + [self.udp(30)])))
-            self.assertEqual(process.wait(20), 0)
-            for tries in range(1, 201):
-                with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
-                    file.write(str(process.pid - 1))
-                next_one = self.meter.start(
-                    [self.program("next-" + first)], env=dict(os.environ, NM_DO=self.udp(900))
-                )
-                self.assertEqual(next_one.wait(20), 0)
-                if next_one.pid == process.pid:
-                    break
-            self.assertEqual(next_one.pid, process.pid)
-            self.expect("process id used again", {name: 30, ("binary", "next-" + first): 900 * tries})
+            elder = "exec env NM_DO='%s%s pause' %s" % (words, self.udp(30), self.program(first))
+            next_one = "exec env NM_DO=%s %s" % (self.udp(900), self.program("next-" + first))
+            ids = self.meter.run([launcher, elder, next_one, "7"])
+            self.assertEqual(len(set(ids.split())), 1, ids)
+            expected = {name: 30, ("binary", "next-" + first): 900, ("binary", "nm-launcher"): 7}
+            self.expect("process id used again", expected)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import network
 
 # What the processes have in common. LISTEN_FDS and LISTEN_PID are the protocol
 # of systemd's socket activation, sd_listen_fds(3).
-COMMON = """import array, os, socket, sys, time
+COMMON = """import array, ctypes, os, signal, socket, sys, time
 NM_SOL, NM_REGISTER, NM_SERVICE = 0x6E74, 1, 3
 
 def say(word):
@@ -74,6 +74,14 @@ def activate(sock, name, *arguments):
     sock.close()
     assert os.waitpid(child, 0)[1] == 0
 
+# fork() with this process id; -1 if a process has it.
+def fork_as(id):
+    ids = array.array("i", [id])
+    # struct clone_args: exit_signal, set_tid and set_tid_size are not 0.
+    arguments = array.array("Q", [0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ids.buffer_info()[0], 1])
+    clone3 = 435
+    return ctypes.CDLL(None).syscall(clone3, ctypes.c_void_p(arguments.buffer_info()[0]), 8 * len(arguments))
+
 def give(channel, *socks):
     fds = array.array("i", [sock.fileno() for sock in socks])
     channel.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
@@ -98,9 +106,7 @@ ELDER = """listener = listen(int(sys.argv[1]))
 say('listening')
 sock = listener.accept()[0]
 shared = udp(int(sys.argv[1]))
-with open('/proc/sys/kernel/ns_last_pid', 'w') as last:
-    last.write('300')
-if os.fork() == 0:
+if next(child for id in range(2, os.getpid()) if (child := fork_as(id)) != -1) == 0:
     os.set_inheritable(shared.fileno(), True)
     os.execv(sys.executable, [sys.executable, '-m', 'magma.heir.main', str(shared.fileno())])
 heard('loaded')
@@ -121,6 +127,11 @@ shared.sendto(bytes(200), peer)
 shared.close()
 say('sent')
 time.sleep(60)
+"""
+REUSER = """child = fork_as(int(sys.argv[2]))
+if child == 0:
+    os.execv(sys.executable, [sys.executable, '-m', 'magma.stranger.main', sys.argv[1]])
+assert os.waitpid(child, 0) == (int(sys.argv[2]), 0)
 """
 STRANGER = """sock = connect(int(sys.argv[1]))
 sock.sendall(bytes(700))
@@ -507,18 +518,9 @@ heard('end')
             second.close()
             server = self.server()
             server.settimeout(20)
-            for _ in range(200):
-                with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
-                    file.write(str(process.pid - 1))
-                reuser = self.start("stranger", STRANGER)
-                sock = self.accept(server)
-                if reuser.pid == process.pid:
-                    break
-                reuser.kill()
-                reuser.wait()
-                sock.close()
-                self.before = {key: row for key, row in self.meter.series().items() if key[1] == "stranger"}
-            self.assertEqual(reuser.pid, process.pid)
+            self.package("stranger", STRANGER)
+            reuser = self.start("reuser", REUSER, str(process.pid))
+            sock = self.accept(server)
             self.assertEqual(self.receive(sock, 701), 700)
             sock.close()
             self.end(reuser)
