@@ -215,15 +215,17 @@ class Rig:
         return tuple(sum(one[key] for one in series)
                      for key in ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets"))
 
+    def steady(self, read):
+        """The counters of the link, and what read() returns: twice the same."""
+        last, now = None, (self.interface(), read())
+        while now != last:
+            time.sleep(0.03)
+            last, now = now, (self.interface(), read())
+        return now
+
     def pause(self, stay=False):
         os.kill(self.sender.pid, signal.SIGSTOP)
-        before, quiet = None, 0
-        while quiet < 3:
-            time.sleep(0.03)
-            now = self.interface()
-            quiet = quiet + 1 if now == before else 0
-            before = now
-        both = (before, self.series())
+        both = self.steady(self.series)
         if not stay:
             os.kill(self.sender.pid, signal.SIGCONT)
         return both
@@ -350,10 +352,13 @@ class Rig:
     def uplinks(self):
         """The balance of the uplinks closes after a kill, or says why not. Nothing is sent while a
         load is at work, as an interface that leaves an uplink counts for both until all programs know."""
+        def read():
+            return json.loads(run("nsenter", f"--net=/run/netns/{self.a}", LIST, "uplinks", "--json",
+                                  "--pin-dir", self.pins).stdout)
+
         def check(what, may_be_unknown):
             self.pause(stay=True)
-            rows = json.loads(run("nsenter", f"--net=/run/netns/{self.a}", LIST, "uplinks", "--json",
-                                  "--pin-dir", self.pins).stdout)
+            _, rows = self.steady(read)
             for row in rows:
                 if row["unknown"] and may_be_unknown and "for two uplinks" in row["unknown"]:
                     self.notes["unknown: " + row["unknown"]] += 1
