@@ -141,8 +141,14 @@ class Sockets : public testing::Test {
     return bytes;
   }
 
-  // Listens 20,000 times while SYNs come from another CPU, does something with the
-  // listener and closes it: none of the answers' numbers are its own.
+  // Until the condition holds, ten seconds at most.
+  static void Await(const std::function<bool()>& condition) {
+    for (int i = 0; i < 1000 && !condition(); ++i) usleep(10000);
+  }
+
+  // Listens 20,000 times while SYNs come from another CPU, and until more than 1,000 were
+  // answered, does something with the listener and closes it: none of the answers'
+  // numbers are its own.
   void ListenUnderSyns(const std::function<void(int)>& with_listener) {
     const std::vector<int> cpus = AllowedCpus();
     const sockaddr_in address = Loopback(kPorts[2]);
@@ -160,7 +166,8 @@ class Sockets : public testing::Test {
     });
     PinToCpu(cpus.front());
     int listened = 0;
-    for (int i = 0; i < 20000; ++i) {
+    while (listened < 20000 ||
+           (listened < 1000000 && Sum().tx_packets <= 1000)) {
       const UniqueFd fd = Listen(kPorts[2], 100, SOCK_NONBLOCK);
       if (!fd.ok()) break;
       ++listened;
@@ -168,7 +175,7 @@ class Sockets : public testing::Test {
     }
     stop = true;
     client.join();
-    ASSERT_EQ(listened, 20000) << strerror(errno);
+    ASSERT_GE(listened, 20000) << strerror(errno);
     const nm_cell sum = Sum();
     EXPECT_GT(sum.tx_packets, 1000u);
     EXPECT_EQ(sum.rx_payload_bytes, 0u);
@@ -362,14 +369,21 @@ TEST_F(Sockets, ConnectionWithoutANameLeavesNothingPending) {
       sent += size;
     }
   }
+  // A client's socket may end by a softirq, after its threads.
+  nm_stats stats = {};
+  uint64_t pending = 0;
+  Await([&] {
+    stats = programs_->ReadStats();
+    pending = BytesOfKind(NM_KIND_PENDING);
+    return stats.connections_unnamed == 6 && pending == 0;
+  });
+  EXPECT_EQ(stats.connections_unnamed, 6u);
+  EXPECT_EQ(stats.connections_named, 0u);
+  EXPECT_EQ(pending, 0u);
   const nm_cell sum = Sum();
   EXPECT_EQ(sum.tx_payload_bytes, sent + payload_);
   EXPECT_EQ(sum.rx_payload_bytes, sent);
-  EXPECT_EQ(BytesOfKind(NM_KIND_PENDING), 0u);
   EXPECT_EQ(BytesOfKind(NM_KIND_SERVICE), sum.tx_bytes);
-  const nm_stats stats = programs_->ReadStats();
-  EXPECT_EQ(stats.connections_unnamed, 6u);
-  EXPECT_EQ(stats.connections_named, 0u);
 }
 
 TEST_F(Sockets, FullTableOfSeriesIsOverflow) {
@@ -541,19 +555,19 @@ TEST_F(Sockets, AFinIsNoPayloadThoughAResetAcknowledgesIt) {
   // Each of them, at either end. The bug: the server's was never closed.
   uint64_t begun = 0, closed = 0;
   // The client's end comes with the RST, by a softirq.
-  for (int i = 0; i < 100 && closed < 40; ++i) {
-    if (i != 0) usleep(10000);
+  Await([&] {
     begun = closed = 0;
     for (const auto& entry : programs_->ReadCounters()) {
       nm_tcp tcp = {};
-      ASSERT_EQ(
+      EXPECT_EQ(
           bpf_map_lookup_elem(bpf_map__fd(programs_->skeleton()->maps.nm_tcp),
                               &entry.first, &tcp),
           0);
       begun += tcp.opened + tcp.accepted;
       closed += tcp.closed;
     }
-  }
+    return closed >= 40;
+  });
   EXPECT_EQ(begun, 2u * 20);
   EXPECT_EQ(closed, 2u * 20);
 }
