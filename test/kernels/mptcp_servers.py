@@ -55,16 +55,20 @@ mkdir -p /var/log/nginx
 if [ -e /proc/sys/net/mptcp ]; then export LD_PRELOAD={wrapper}; fi
 nginx -c /t/nginx.conf &
 unset LD_PRELOAD
-sleep 3
 for port in 8080 8081; do
-  ip netns exec there /t/go_client get tcp http://x/{tcp} 10.0.0.1:$port >&2
+  until ip netns exec there /t/go_client get tcp http://x/{tcp} 10.0.0.1:$port >&2; do sleep 0.1; done
   ip netns exec there /t/go_client get mptcp http://x/{mptcp} 10.0.0.1:$port >&2
 done
 asked=$(awk '/^MPTcp/ {{ for (i = 2; i <= NF; i++) if (n) {{ if (name[i] == "MPCapableSYNRX") print $i }}
   else name[i] = $i; n = 1 }}' /proc/net/netstat)
 echo "@@mptcp ${{asked:-the kernel has no MPTCP: 0}}"
-sleep 3
-echo "@@list $(netmeter-static list --json | tr -d '\\n')"
+list='' last=none
+until [ "$list" = "$last" ]; do
+  last=$list
+  sleep 1
+  list=$(netmeter-static list --json | tr -d '\\n')
+done
+echo "@@list $list"
 """.format(wrapper=WRAPPER, sizes=" ".join(str(size) for size in SIZES.values()), **SIZES)
 
 
