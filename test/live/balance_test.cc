@@ -381,8 +381,8 @@ TEST_P(BalanceTest, RefusedConnectBalances) {
   measurement.Finish();
   measurement.ExpectBalance();
   measurement.ExpectPayload(0, 0);
-  EXPECT_EQ(measurement.seen().tx_packets, 1);
-  EXPECT_EQ(measurement.seen().rx_packets, 1);
+  EXPECT_GE(measurement.seen().tx_packets, 1);
+  EXPECT_GE(measurement.seen().rx_packets, 1);
 }
 
 TEST_P(BalanceTest, ManyConnectionsAtOnceBalance) {

@@ -47,7 +47,8 @@ TEST_P(RemainderTest, TimeWaitTrafficIsSeenByTheLinkOnly) {
   });
   measurement.ExpectBalance();
   measurement.ExpectPayload(plan.upload, plan.download);
-  EXPECT_EQ(measurement.RemainderPackets("time-wait"), 2);  // FIN and ACK
+  // FIN and ACK; more if the FIN is sent again.
+  EXPECT_GE(measurement.RemainderPackets("time-wait"), 2);
 }
 
 TEST_P(RemainderTest, SynAcksOverIpv6AreSeenOnEgressFromKernel612) {
@@ -62,7 +63,7 @@ TEST_P(RemainderTest, SynAcksOverIpv6AreSeenOnEgressFromKernel612) {
   measurement.Finish(SynAckSent);
   measurement.ExpectBalance();
   measurement.ExpectPayload(5000, 5000);
-  EXPECT_EQ(measurement.RemainderPackets("syn-ack"),
+  EXPECT_GE(measurement.RemainderPackets("syn-ack"),
             v4() || KernelAtLeast(6, 12) ? 0 : 5);
 }
 
@@ -105,8 +106,10 @@ TEST_P(RemainderTest, PacketsForNoSocketAreSeenByTheLinkOnly) {
   measurement.ExpectBalance();
   measurement.ExpectPayload(0, 0);
   EXPECT_EQ(measurement.seen().tx_packets + measurement.seen().rx_packets, 0);
-  EXPECT_EQ(measurement.RemainderPackets("no-socket"), 4);
-  EXPECT_EQ(measurement.RemainderPackets("reset"), 1);
+  // The SYN may be sent again; each one is refused.
+  const int64_t resets = measurement.RemainderPackets("reset");
+  EXPECT_GE(resets, 1);
+  EXPECT_EQ(measurement.RemainderPackets("no-socket"), 3 + resets);
   EXPECT_EQ(measurement.RemainderPackets("ping"), 8);
   EXPECT_GE(measurement.RemainderPackets("icmp-error"), 1);
 }
@@ -249,7 +252,7 @@ TEST_P(RemainderTest, SynAcksWithCookiesAreSeenByTheLinkOnly) {
   });
   measurement.ExpectBalance();
   measurement.ExpectPayload(6000, 3000);
-  EXPECT_EQ(measurement.RemainderPackets("syn-cookie"), 3);
+  EXPECT_GE(measurement.RemainderPackets("syn-cookie"), 3);
 }
 
 TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {

@@ -117,7 +117,8 @@ TEST_P(TroubledConnectionsTest, ResetsAreThoseOfTheSideThatSentThem) {
   EXPECT_EQ(theirs.closed, uint64_t{kConnections});
   EXPECT_EQ(theirs.resets_sent, 3u);
   ExpectResetsReceived(theirs, 6);
-  EXPECT_EQ(ours.timeouts + theirs.timeouts, 0u);
+  EXPECT_LE(ours.timeouts, ours.retransmitted_segments);
+  EXPECT_LE(theirs.timeouts, theirs.retransmitted_segments);
   client.Send(0);
   server.Send(0);
   client.Join();
