@@ -24,6 +24,7 @@
 
 #include "lib/exporter/grpc_peer.h"
 #include "lib/exporter/http_peer.h"
+#include "lib/testing/await.h"
 #include "lib/testing/failing_new.h"
 
 namespace netmeter {
@@ -145,11 +146,6 @@ class ServerTest : public testing::Test {
     return poll(&p, 1, 0) == 0;
   }
 
-  static void Await(const std::function<bool()>& condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) usleep(10000);
-    EXPECT_TRUE(condition());
-  }
-
   ReplyCache::Options cache_options_;
   std::unique_ptr<ReplyCache> replies_;
   int large_ = 0;
@@ -208,11 +204,11 @@ TEST_F(ServerTest, IdleConnectionsMakeRoomForOthers) {
     idle.push_back(Connect(http_));
     EXPECT_THAT(Ask(idle.back(), "/x"), EndsWith("answer to /x"));
   }
-  Await([&] {
+  EXPECT_TRUE(Await([&] {
     size_t open = 0;
     for (const UniqueFd& fd : idle) open += IsOpen(fd);
     return open == options_.places[0];
-  });
+  }));
 }
 
 // An unread body must not reset the connection before the reply.
@@ -282,7 +278,7 @@ TEST_F(ServerTest, PeersThatTakeNothingMakeRoomForOthers) {
     greedy.push_back(Connect(http_, "GET /large HTTP/1.0\r\n\r\n"));
     EXPECT_THAT(Get("/x"), EndsWith("answer to /x"));
   }
-  Await([&] { return answered_ == 40; });
+  EXPECT_TRUE(Await([&] { return answered_ == 40; }));
   EXPECT_GT(Get("/large").size(), size_t{8 << 20});
   int whole = 0;
   for (const UniqueFd& fd : greedy) whole += ReadAll(fd).size() > (8 << 20);
@@ -311,7 +307,7 @@ TEST_F(ServerTest, PeersThatTakeNothingDisplaceNobodyWhoTakesItsReply) {
   for (int i = 0; i < 20; ++i) {
     silent.push_back(Connect(http_, "GET /large HTTP/1.0\r\n\r\n"));
   }
-  Await([&] { return answered_ == 21; });
+  EXPECT_TRUE(Await([&] { return answered_ == 21; }));
   EXPECT_GT(ReadAll(fd).size() + buffer.size(), size_t{8 << 20});
 }
 

@@ -37,6 +37,7 @@
 #include "lib/loader/unload.h"
 #include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
+#include "lib/testing/await.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -435,7 +436,7 @@ TEST_F(FdsRootTest, AllUsersTogetherStayBelowTheKernelsLimit) {
                          " unread answers, and get no more until some "
                          "are read or closed\n"));
   End(holders[0]);
-  for (int i = 0; i < 200 && Reads(1, kNobody) == 0; i++) usleep(100000);
+  Await([&] { return Reads(1, kNobody) == 1; });
   EXPECT_EQ(Reads(20, kNobody), 20);
   for (size_t i = 1; i < holders.size(); i++) End(holders[i]);
   EXPECT_EQ(Stop(), 0);
@@ -542,10 +543,7 @@ TEST_F(FdsRootTest, IsNotIdleWhileAnAnswerIsUnread) {
   EXPECT_EQ(waitpid(server_, &status, WNOHANG), 0);
   End(holder);
   pid_t ended = 0;
-  for (int i = 0; i < 1000 && ended == 0; i++) {
-    usleep(10000);
-    ended = waitpid(server_, &status, WNOHANG);
-  }
+  Await([&] { return (ended = waitpid(server_, &status, WNOHANG)) != 0; });
   EXPECT_EQ(ended, server_);
   EXPECT_EQ(status, 0);
   if (ended == 0) Stop();
@@ -566,7 +564,7 @@ TEST_F(FdsRootTest, WhyNobodyGetsTheMeterIsSaid) {
             0);
   const std::string waits =
       "netmeter-fds: accept: Too many open files: clients have to wait\n";
-  for (int i = 0; i < 500 && Log() != waits; i++) usleep(20000);
+  Await([&] { return Log() == waits; });
   pollfd polled = {client.get(), POLLIN, 0};
   EXPECT_EQ(poll(&polled, 1, 0), 0);
   ASSERT_EQ(prlimit(server_, RLIMIT_NOFILE, &few, nullptr), 0);

@@ -35,6 +35,7 @@
 #include "lib/loader/evict.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/unload.h"
+#include "lib/testing/await.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 
@@ -104,12 +105,14 @@ class EvictRootTest : public LoaderRootTest {
   }
 
   // A socket that is closed holds its series for a moment: an eviction came before.
-  void EvictUntilSeriesAre(size_t count) {
-    MustEvict();
-    for (int i = 0; i < 500 && Payload().size() > count; i++) {
-      usleep(20000);
+  void EvictUntilSeriesAreAtMost(size_t count) {
+    EXPECT_TRUE(Await([&] {
       MustEvict();
-    }
+      return Payload().size() <= count;
+    }));
+  }
+  void EvictUntilSeriesAre(size_t count) {
+    EvictUntilSeriesAreAtMost(count);
     EXPECT_EQ(Payload().size(), count);
   }
 
@@ -416,16 +419,12 @@ TEST_F(EvictRootTest, EvictionsLoadsAndAnUnloadMayMeet) {
     EXPECT_EQ(MustLoad(), Action::kUpgraded);
     usleep(100000);
   }
-  for (int i = 0; i < 500 && shared_->evicted <= 300; i++) usleep(100000);
+  Await([&] { return shared_->evicted > 300; });
   shared_->stop = true;
   EXPECT_EQ(Wait(churn), 0);
   for (const pid_t child : sweepers) EXPECT_EQ(Wait(child), 0);
   EXPECT_GT(shared_->evicted, 300u);
-  MustEvict();
-  for (int i = 0; i < 500 && Payload().size() > 2; i++) {
-    usleep(20000);
-    MustEvict();
-  }
+  EvictUntilSeriesAreAtMost(2);
   EXPECT_EQ(shared_->begun, shared_->sent);
   const auto payload = Payload();
   uint64_t sum = 0;

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/testing/await.h"
 #include "test/program/fixture.h"
 #include "test/program/sandbox.h"
 
@@ -139,11 +140,6 @@ class Sockets : public testing::Test {
       if (entry.second.kind == kind) bytes += entry.second.tx_bytes;
     }
     return bytes;
-  }
-
-  // Until the condition holds, ten seconds at most.
-  static void Await(const std::function<bool()>& condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) usleep(10000);
   }
 
   // Listens 20,000 times while SYNs come from another CPU, and until more than 1,000 were

@@ -45,14 +45,6 @@ def busy(meter):
     return {s.destination: s for s in meter.read_service() if s.tx_packets + s.rx_packets}
 
 
-def wait_until(function, seconds=10):
-    """Until function() is true; its last value."""
-    end = time.monotonic() + seconds
-    while not (value := function()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return value
-
-
 class RealMeterTest(unittest.TestCase):
     def setUp(self):
         self.lab = lab.Meter("python")
@@ -75,7 +67,7 @@ class RealMeterTest(unittest.TestCase):
                     samples = busy(meter)
                     return sum(s.tcp.closed for s in samples.values()) == 3 and samples
 
-                samples = wait_until(settled)
+                samples = lab.wait_for(settled, "the end of three connections")
                 self.assertEqual(set(samples), {"metricsd", "streamer", ""})
                 up, down = samples["metricsd"], samples["streamer"]
                 for sample in samples.values():
@@ -174,7 +166,7 @@ class RealMeterTest(unittest.TestCase):
                     except netmeter.UnavailableError:
                         return False
 
-                self.assertTrue(wait_until(readable))
+                lab.wait_for(readable, "the meter that was loaded")
                 transfer("UP", 1000)
                 return [s.name for s in busy(meter).values()]
 
@@ -257,7 +249,7 @@ class RealMeterTest(unittest.TestCase):
                     except netmeter.PermissionDeniedError:
                         return False
 
-                self.assertTrue(wait_until(granted))
+                lab.wait_for(granted, "the name that the process has")
                 load({"register_by": {"mme": "uid:0"}, "max_series": 8192})
                 self.assertEqual(sent(), others)
                 more = transfer("UP", 700)[0]
