@@ -9,9 +9,13 @@
 // - A load puts an interface into another uplink: the map has what it counted until then.
 // - An interface is renamed, so that it is in another uplink: the former one has what the
 //   meter counted there since the last record, and the new one has the rest.
-// - An interface goes away, is replaced by another one with the same index, or begins to
-//   count again. What it counted since the last record is not known. It is at least what
-//   the meter counted there, so the sum of the uplink grows by that.
+// - An interface goes away, or begins to count again. What it counted since the last
+//   record is not known. It is at least what the meter counted there, so the sum of the
+//   uplink grows by that.
+//
+// The index identifies an interface: the kernel gives a new one to each new device
+// (dev_index_reserve() in net/core/dev.c), unless it is asked for a number. A device that
+// was asked for by the number of a former one counts from 0, so that a counter is lower.
 #include "lib/history/links.h"
 
 #include <string.h>
@@ -79,7 +83,7 @@ class Counting {
     const std::string uplink = UplinkOf(here);
     const auto last = seen->find(here.index);
     nm_interface_counts from = {};
-    if (last != seen->end() && IsSame(here, last->second)) {
+    if (last != seen->end() && !AnyBelow(here.counts, last->second.counts)) {
       from = last->second.counts;
       nm_interface_counts rest = Between(from, from, here.counts);
       bool is_moved = last->second.uplink == uplink;  // or else by a load
@@ -111,7 +115,7 @@ class Counting {
       }
       Add(uplink, here.name, here.header, Between(from, from, here.counts));
     }
-    (*seen)[here.index] = {here.device, here.name, uplink, here.counts};
+    (*seen)[here.index] = {here.name, uplink, here.counts};
   }
 
   void CountGone(uint32_t index, SeenLinks* seen) {
@@ -141,13 +145,6 @@ class Counting {
     } else if (last != seen->end()) {
       seen->erase(last);
     }
-  }
-
-  static bool IsSame(const Interface& here, const SeenLink& last) {
-    // A device that went away unseen has no number.
-    return (here.device == last.device ||
-            (!last.uplink.empty() && (here.device == 0 || last.device == 0))) &&
-           !AnyBelow(here.counts, last.counts);
   }
 
   std::string NameOf(const InterfaceEntry& entry) const {

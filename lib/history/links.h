@@ -34,7 +34,6 @@ struct LinkReading {
 
 // An interface as the last record saw it.
 struct SeenLink {
-  uint64_t device = 0;
   std::string name;
   std::string uplink;  // "": it has gone
   nm_interface_counts counts = {};

@@ -27,7 +27,6 @@ class LinksTest : public testing::Test {
     Interface interface;
     interface.index = index;
     interface.name = name;
-    interface.device = ++devices_;
     interface.header = {14, 14};
     reading_.interfaces.push_back(interface);
     return &reading_.interfaces.back();
@@ -85,7 +84,6 @@ class LinksTest : public testing::Test {
 
   LinkReading reading_;
   SeenLinks seen_;
-  uint64_t devices_ = 0;
 };
 
 TEST_F(LinksTest, EachPacketSinceTheLoadIsCountedOnce) {
@@ -133,13 +131,13 @@ TEST_F(LinksTest, AReplacedInterfaceOrOneThatBeginsAgainCountsFromZero) {
   Add(2, "sat0")->counts = Packets(50, 60);
   AddEntry(2, 1, "sat0", Packets(40, 50));
   Count();
-  // With the same index and more packets.
+  // With the same name and more packets.
   Remove(2);
-  Add(2, "sat0")->counts = Packets(70, 80);
+  Add(3, "sat0")->counts = Packets(70, 80);
   EXPECT_THAT(Count(), ElementsAre("satellite sat0 70 80 ended"));
-  At(2)->counts = Packets(1, 90);
+  At(3)->counts = Packets(1, 90);
   EXPECT_THAT(Count(), ElementsAre("satellite sat0 1 90 ended"));
-  At(2)->counts = Packets(2, 90);
+  At(3)->counts = Packets(2, 90);
   EXPECT_THAT(Count(), ElementsAre("satellite sat0 1 0"));
 }
 

@@ -311,7 +311,7 @@ absl::Status ReplaceTotals(Database* history, int64_t meter,
 
 absl::StatusOr<SeenLinks> ReadSeenLinks(Database* history, int64_t meter) {
   Statement query = history->Prepare(
-      "SELECT ifindex, device, name, uplink, tx_bytes, rx_bytes, tx_packets, "
+      "SELECT ifindex, name, uplink, tx_bytes, rx_bytes, tx_packets, "
       "rx_packets FROM interface WHERE meter = ?");
   query.Bind(1, meter);
   const auto number = [&query](int column) {
@@ -320,10 +320,9 @@ absl::StatusOr<SeenLinks> ReadSeenLinks(Database* history, int64_t meter) {
   SeenLinks seen;
   while (query.Step()) {
     seen[static_cast<uint32_t>(number(0))] = {
-        number(1),
+        query.Text(1),
         query.Text(2),
-        query.Text(3),
-        {number(4), number(5), number(6), number(7)}};
+        {number(3), number(4), number(5), number(6)}};
   }
   if (!query.status().ok()) return query.status();
   return seen;
@@ -345,7 +344,7 @@ absl::Status ReplaceSeenLinks(Database* history, int64_t meter,
     };
     bind(static_cast<uint64_t>(meter));
     bind(link.first);
-    bind(link.second.device);
+    bind(0);  // `device` has no meaning any more
     insert.Bind(++column, ToUtf8(link.second.name));
     insert.Bind(++column, link.second.uplink);
     for (const uint64_t count : {counts.tx_bytes, counts.rx_bytes,

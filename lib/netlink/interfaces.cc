@@ -13,7 +13,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -80,13 +79,6 @@ bool MergesPackets(int fd, const std::string& name) {
          std::min(name.size(), sizeof(request.ifr_name) - 1));
   request.ifr_data = reinterpret_cast<char*>(&value);
   return ioctl(fd, SIOCETHTOOL, &request) == 0 && value.data != 0;
-}
-
-// The inode of the device in /sys, which the kernel never uses again.
-uint64_t DeviceOf(const std::string& name) {
-  struct stat about;
-  const std::string path = absl::StrCat("/sys/class/net/", name);
-  return stat(path.c_str(), &about) == 0 ? about.st_ino : 0;
 }
 
 std::string TextOf(absl::string_view value) {
@@ -211,7 +203,6 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces() {
     if (!dump.ok()) return dump.status();
     if (*dump == LinkDump::kChanged) continue;
     for (Interface& interface : all) {
-      interface.device = DeviceOf(interface.name);
       if (interface.kind == "veth" && MergesPackets(fd.get(), interface.name)) {
         interface.header.rx = kUnknownHeader;
       }
@@ -232,12 +223,9 @@ bool Forwards(const std::vector<Interface>& interfaces,
       IsSet(root + "/proc/sys/net/ipv6/conf/all/forwarding")) {
     return true;
   }
-  for (const Interface& interface : interfaces) {
-    const std::string port =
-        absl::StrCat(root, "/sys/class/net/", interface.name, "/brport");
-    if (access(port.c_str(), F_OK) == 0) return true;
-  }
-  return false;
+  return std::any_of(
+      interfaces.begin(), interfaces.end(),
+      [](const Interface& one) { return one.port_of == "bridge"; });
 }
 
 uint32_t NetworkOfSocket(int fd) {

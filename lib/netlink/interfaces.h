@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lists the interfaces of this process's network namespace, and how they count.
+// Lists the interfaces of this process's network namespace, and how they count. All facts
+// come from netlink and /proc/sys/net, which are those of the reader's namespace. /sys is
+// not: it has the interfaces of the namespace of its mount, as after `nsenter --net`.
 //
 //   absl::StatusOr<std::vector<Interface>> all = ListInterfaces();
 //
@@ -42,9 +44,6 @@ struct Interface {
   uint32_t index = 0;
   std::string name;
   std::string kind;  // "veth", "vxlan"; "" for a card
-  // A number that no other device of this boot has, whatever it is called and whatever
-  // index it has. 0 if /sys does not tell it.
-  uint64_t device = 0;
   nm_interface_counts counts = {};
   LinkHeader header;
   // The interface of this namespace that this one is on, such as that of a VLAN. 0: none.
@@ -75,8 +74,8 @@ absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
                                         uint32_t sequence, bool* changed,
                                         std::vector<Interface>* all);
 
-// Whether this namespace may forward packets. `root` is the directory of /proc and /sys:
-// "" except in tests.
+// Whether this namespace may forward packets. `root` is the directory of /proc: "" except
+// in tests.
 bool Forwards(const std::vector<Interface>& interfaces,
               const std::string& root);
 

@@ -116,6 +116,11 @@ TEST(Interfaces, AHostWithoutIpv6DoesNotForward) {
   root.resize(root.size() - strlen("/proc/sys/net/ipv4"));
   std::ofstream(file) << "0\n";
   EXPECT_FALSE(Forwards({}, root));
+  Interface port;
+  port.port_of = "bond";
+  EXPECT_FALSE(Forwards({port}, root));
+  port.port_of = "bridge";
+  EXPECT_TRUE(Forwards({port}, root));
   std::ofstream(file) << "1\n";
   EXPECT_TRUE(Forwards({}, root));
 }

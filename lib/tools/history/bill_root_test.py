@@ -13,7 +13,7 @@ import subprocess
 import urllib.request
 
 import lab
-from gateway import HEADER, SERVICE, GatewayTest, Network, keep_neighbours
+from gateway import HEADER, SERVICE, GatewayTest, Network, counters, keep_neighbours
 
 EXPORTER = lab.path("lib/exporter/netmeter-exporter")
 
@@ -295,6 +295,42 @@ class BillTest(GatewayTest):
         done = subprocess.run(command, capture_output=True, timeout=20)
         self.assertEqual(done.returncode, 4, done)
         self.assertEqual(json.loads(done.stdout)[0]["used_bytes"], total["tx"] + total["rx"])
+
+
+class ForeignSysTest(GatewayTest):
+    """/sys has the interfaces of the namespace of its mount, such as before `nsenter --net`.
+    The bug: one of the same name that was made anew there was taken for the meter's, whose
+    whole counter was added again."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.foreign = Network(cls, "foreign")
+        cls.foreign.run("ip", "link", "add", "sat0", "type", "bridge")
+        cls.load({"uplinks": cls.UPLINKS})
+        cls.database = os.path.join(cls.directory, "history.db")
+
+    def pass_and_record(self):
+        """What sat0 has counted since the load, and what the history has."""
+        self.meter.run([lab.PYTHON, "-c", SEND, "10.77.1.2"])
+        # `ip netns exec` mounts the other namespace's /sys.
+        here = [*self.foreign.enter, "nsenter", "--net=/proc/%d/ns/net" % os.getpid()]
+        lab.run(*here, lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
+        usage = lab.run(lab.LIST, "usage", "--database", self.database, "--json", "--path", "interface", "--uplink", "satellite")
+        now, was = counters()["sat0"]["tx"], self.before["sat0"]["tx"]
+        return now[0] - was[0] - HEADER * (now[1] - was[1]), json.loads(usage)["sum"]["tx_bytes"]
+
+    def test_a_living_interface_is_not_replaced_and_a_replaced_one_is(self):
+        self.assertEqual(self.pass_and_record(), (SENT, SENT))
+        self.foreign.run("ip", "link", "delete", "sat0")
+        self.foreign.run("ip", "link", "add", "sat0", "type", "bridge")
+        self.assertEqual(self.pass_and_record(), (2 * SENT, 2 * SENT))
+        lab.run("ip", "link", "delete", "sat0")
+        self.internet.join("sat0", "there0", 1)
+        self.before = counters()
+        for _ in range(3):  # more than the former one
+            self.meter.run([lab.PYTHON, "-c", SEND, "10.77.1.2"])
+        self.assertEqual(self.pass_and_record(), (4 * SENT, 6 * SENT))
 
 
 if __name__ == "__main__":
