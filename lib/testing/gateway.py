@@ -20,6 +20,9 @@ import lab
 
 HEADER = 14  # of Ethernet
 
+# Whether this kernel can count what is forwarded; elsewhere it is uncounted traffic.
+MEASURED = tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 4)
+
 # Reads lines "ADDRESS PORT SIZE": sends SIZE bytes on one connection for each address,
 # while it reads twice SIZE.
 SERVICE = """
@@ -50,6 +53,26 @@ while True:
     threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
 """
 
+# Takes datagrams, and answers none.
+SINK = """
+import socket
+server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+server.bind(("::", 9))
+print("ready", flush=True)
+while True:
+    server.recv(65536)
+"""
+
+# Sends 100 datagrams, which have 1000 bytes with their headers.
+SEND = """
+import socket, sys
+six = ":" in sys.argv[1]
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(100):
+    s.sendto(bytes(952 if six else 972), (sys.argv[1], 9))
+"""
+SENT = 100000
+
 
 class Network:
     """Another network namespace, by its name in /run/netns."""
@@ -75,9 +98,9 @@ class Network:
                 test.addClassCleanup(pipe.close)
         return process
 
-    def serve(self, test, source):
+    def serve(self, test, source, *arguments):
         """Starts a server in Python, which prints "ready"."""
-        assert self.start(test, lab.PYTHON, "-c", source).stdout.readline() == b"ready\n"
+        assert self.start(test, lab.PYTHON, "-c", source, *arguments).stdout.readline() == b"ready\n"
 
     def join(self, here, there, network):
         """A cable without offloads, without IPv6 and without ARP."""
@@ -137,13 +160,40 @@ class GatewayTest(unittest.TestCase):
         cls.internet.serve(cls, ANSWERER)
 
     @classmethod
-    def load(cls, config):
+    def add_ipv6(cls):
+        """To the LAN, and to the internet by sat0."""
+        cls.internet.join_ipv6("sat0", "there0", 1)
+        cls.lan.join_ipv6("lan0", "host0", 3)
+        lab.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+        cls.lan.run("ip", "-6", "route", "add", "default", "via", "fd77:3::1")
+        cls.internet.run("ip", "-6", "route", "add", "fd77:3::/64", "via", "fd77:1::1")
+
+    @classmethod
+    def add_bridge(cls):
+        lab.run("ip", "link", "add", "br0", "type", "bridge")
+        lab.run("ip", "address", "add", "10.80.0.1/24", "dev", "br0")
+        lab.run("ip", "link", "set", "br0", "up")
+
+    @classmethod
+    def add_container(cls, number):
+        """A network behind the bridge."""
+        pod = Network(cls, "pod%d" % number)
+        port = "port%d" % number
+        lab.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", pod.name)
+        lab.run("ip", "link", "set", port, "master", "br0", "up")
+        pod.run("ip", "address", "add", "10.80.0.%d/24" % number, "dev", "eth0")
+        pod.run("ip", "link", "set", "eth0", "up")
+        pod.run("ip", "route", "add", "default", "via", "10.80.0.1")
+        return pod
+
+    @classmethod
+    def load(cls, config, group=""):
         cls.config = config
         cls.meter = lab.Meter(cls.__name__.lower())
         cls.addClassCleanup(cls.meter.close)
         # What was counted before the load is no part of it.
         cls.before = counters()
-        cls.meter.load(config)
+        cls.meter.load(config, group)
 
     def steady(self, read):
         """What read() returns while no interface counts a packet, and their counters."""

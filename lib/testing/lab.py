@@ -159,9 +159,9 @@ class Meter:
         # Another meter of this process has a janitor of its own.
         _DIRECTORIES.clear()
 
-    def load(self, config=None):
-        """config: the contents of the file; None: no file."""
-        options = ["--quiet", "--group", "", "--cgroup", self.cgroup]
+    def load(self, config=None, group=""):
+        """config: the contents of the file; None: no file. group: may read the meter."""
+        options = ["--quiet", "--group", group, "--cgroup", self.cgroup]
         if config is None:
             self._load("load", *options)
             return

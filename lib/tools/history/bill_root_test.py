@@ -13,32 +13,10 @@ import subprocess
 import urllib.request
 
 import lab
-from gateway import HEADER, SERVICE, GatewayTest, Network, counters, keep_neighbours
+from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, SINK, GatewayTest, Network, counters, keep_neighbours
 
 EXPORTER = lab.path("lib/exporter/netmeter-exporter")
 
-# Whether this kernel can count what is forwarded; elsewhere it is uncounted traffic.
-MEASURED = tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 4)
-
-# Takes datagrams, and answers none.
-SINK = """
-import socket
-server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-server.bind(("::", 9))
-print("ready", flush=True)
-while True:
-    server.recv(65536)
-"""
-
-# Sends 100 datagrams, which have 1000 bytes with their headers.
-SEND = """
-import socket, sys
-six = ":" in sys.argv[1]
-s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
-for _ in range(100):
-    s.sendto(bytes(952 if six else 972), (sys.argv[1], 9))
-"""
-SENT = 100000
 IN_TUNNEL = SENT + 100 * 50  # with the headers of VXLAN, UDP and IP
 
 # Connects to the same server, whatever a client asked for.
@@ -73,9 +51,7 @@ class BillTest(GatewayTest):
             run("sysctl", "-qw", "net.ipv6.conf.vx0.disable_ipv6=1")
             run("ip", "address", "add", "10.78.0.%d/24" % own, "dev", "vx0")
             run("ip", "link", "set", "vx0", "up")
-        lab.run("ip", "link", "add", "br0", "type", "bridge")
-        lab.run("ip", "address", "add", "10.80.0.1/24", "dev", "br0")
-        lab.run("ip", "link", "set", "br0", "up")
+        cls.add_bridge()
         cls.pods = [cls.add_container(number) for number in (2, 3)]
         cls.mac = Network(cls, "mac")
         lab.run("ip", "link", "add", "mac0", "link", "wwan3", "netns", cls.mac.name, "type", "macvlan", "mode", "bridge")
@@ -92,18 +68,6 @@ class BillTest(GatewayTest):
             }
         )
         cls.database = os.path.join(cls.directory, "history.db")
-
-    @classmethod
-    def add_container(cls, number):
-        """A network behind the bridge."""
-        pod = Network(cls, "pod%d" % number)
-        port = "port%d" % number
-        lab.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", pod.name)
-        lab.run("ip", "link", "set", port, "master", "br0", "up")
-        pod.run("ip", "address", "add", "10.80.0.%d/24" % number, "dev", "eth0")
-        pod.run("ip", "link", "set", "eth0", "up")
-        pod.run("ip", "route", "add", "default", "via", "10.80.0.1")
-        return pod
 
     @classmethod
     def translate(cls):

@@ -13,10 +13,7 @@ import subprocess
 import unittest
 
 import lab
-from gateway import HEADER, SERVICE, GatewayTest, Network, keep_neighbours
-
-# Whether this kernel can count what is forwarded; elsewhere it is uncounted traffic.
-MEASURED = tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 4)
+from gateway import HEADER, MEASURED, SERVICE, GatewayTest, Network, keep_neighbours
 
 
 def check_sum(test, one, what):
@@ -184,11 +181,7 @@ class ForwardedTest(GatewayTest):
         cls.internet.run("ip", "address", "add", "10.88.0.1/32", "dev", "lo")
         cls.internet.run("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0")
         lab.run("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0")
-        cls.internet.join_ipv6("sat0", "there0", 1)
-        cls.lan.join_ipv6("lan0", "host0", 3)
-        lab.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
-        cls.lan.run("ip", "-6", "route", "add", "default", "via", "fd77:3::1")
-        cls.internet.run("ip", "-6", "route", "add", "fd77:3::/64", "via", "fd77:1::1")
+        cls.add_ipv6()
         cls.move("1")
         cls.load({"uplinks": cls.UPLINKS})
 
@@ -373,11 +366,7 @@ class ClientsTest(GatewayTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.internet.join_ipv6("sat0", "there0", 1)
-        cls.lan.join_ipv6("lan0", "host0", 3)
-        lab.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
-        cls.lan.run("ip", "-6", "route", "add", "default", "via", "fd77:3::1")
-        cls.internet.run("ip", "-6", "route", "add", "fd77:3::/64", "via", "fd77:1::1")
+        cls.add_ipv6()
         cls.lan.run("ip", "address", "add", "10.77.3.3/24", "dev", "host0")
         for address in ("10.77.3.3", "10.77.3.99"):
             lab.run("ip", "neighbour", "replace", address, "lladdr", "02:00:00:00:03:02", "dev", "lan0", "nud", "permanent")
