@@ -272,9 +272,17 @@ absl::StatusOr<ForwardedSamples> ReadForwardedSamples(
   return NameForwarded(*traffic, *links);
 }
 
-void AddForwardedRows(const std::string& pin_dir, std::vector<Sample>* rows) {
+absl::Status AddForwardedRows(const std::string& pin_dir,
+                              std::vector<Sample>* rows) {
   const auto samples = ReadForwardedSamples(pin_dir);
-  if (!samples.ok()) return;
+  if (absl::IsNotFound(samples.status())) {
+    const auto links = ReadLinks(pin_dir);
+    if (!links.ok()) return links.status();
+    return absl::UnimplementedError(
+        absl::StrCat("the meter does not count forwarded traffic (why: ",
+                     LoaderCommand("status", pin_dir), ")"));
+  }
+  if (!samples.ok()) return samples.status();
   for (const auto& row : *samples) {
     if (row.second.IsZero()) continue;
     Sample sample;
@@ -288,6 +296,7 @@ void AddForwardedRows(const std::string& pin_dir, std::vector<Sample>* rows) {
     }
     rows->push_back(std::move(sample));
   }
+  return absl::OkStatus();
 }
 
 std::string PatternOf(const nm_uplink_key& key) {

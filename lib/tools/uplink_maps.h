@@ -76,9 +76,10 @@ ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
 absl::StatusOr<ForwardedSamples> ReadForwardedSamples(
     const std::string& pin_dir);
 
-// Adds rows of kind kForwardedRow, if the meter has uplinks and this process may read
-// them.
-void AddForwardedRows(const std::string& pin_dir, std::vector<Sample>* rows);
+// Adds rows of kind kForwardedRow. After an error there are none: the sums over uplinks
+// lack forwarded traffic, and the message says why, and what to do.
+absl::Status AddForwardedRows(const std::string& pin_dir,
+                              std::vector<Sample>* rows);
 
 // Says what to do.
 absl::Status HasNoUplinks(const std::string& pin_dir);

@@ -14,9 +14,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/csv.h"
 #include "lib/base/text.h"
 #include "lib/base/unique_fd.h"
 #include "lib/base/users.h"
+#include "lib/reader/words.h"
 
 namespace netmeter {
 namespace internal {
@@ -152,25 +154,9 @@ nlohmann::ordered_json ToJson(const TcpConnections& tcp) {
           {"retransmitted_segments", tcp.retransmitted_segments}};
 }
 
-}  // namespace
-
-std::string ShownName(const Sample& sample, const ContainerNames& containers) {
-  const std::string readable = ReadableName(sample, containers);
-  if (readable.empty()) return ToTerminal(sample.name);
-  return absl::StrCat(ToTerminal(sample.name), " (", ToTerminal(readable), ")");
-}
-
-bool HaveUplinks(const std::vector<Sample>& samples) {
-  return std::any_of(samples.begin(), samples.end(),
-                     [](const Sample& s) { return !s.uplink.empty(); });
-}
-
-std::string ShownUplink(const Sample& sample) {
-  return sample.uplink.empty() ? "-" : ToTerminal(sample.uplink);
-}
-
-std::string FormatJson(const std::vector<Sample>& samples,
-                       const ContainerNames& containers) {
+nlohmann::ordered_json ToJson(const std::vector<Sample>& samples,
+                              const ContainerNames& containers,
+                              bool lacks_forwarded) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Sample& sample : samples) {
     // The fields of Sample, under their names.
@@ -189,14 +175,71 @@ std::string FormatJson(const std::vector<Sample>& samples,
                      {"rx_payload_bytes", sample.rx_payload_bytes},
                      {"tx_retransmit_bytes", sample.tx_retransmit_bytes},
                      {"tcp", ToJson(sample.tcp)}});
+    nlohmann::ordered_json& row = array.back();
     const std::string readable = ReadableName(sample, containers);
     if (!readable.empty()) {
-      array
-          .back()[sample.kind == Kind::kUser ? "user_name" : "container_name"] =
+      row[sample.kind == Kind::kUser ? "user_name" : "container_name"] =
           ToUtf8(readable);
     }
+    if (lacks_forwarded && !sample.uplink.empty()) {
+      row["sum_lacks"] = KindName(kForwardedRow);
+    }
   }
-  return array.dump(2) + "\n";
+  return array;
+}
+
+}  // namespace
+
+std::string ShownName(const Sample& sample, const ContainerNames& containers) {
+  const std::string readable = ReadableName(sample, containers);
+  if (readable.empty()) return ToTerminal(sample.name);
+  return absl::StrCat(ToTerminal(sample.name), " (", ToTerminal(readable), ")");
+}
+
+bool HaveUplinks(const std::vector<Sample>& samples) {
+  return std::any_of(samples.begin(), samples.end(),
+                     [](const Sample& s) { return !s.uplink.empty(); });
+}
+
+std::string ShownUplink(const Sample& sample) {
+  return sample.uplink.empty() ? "-" : ToTerminal(sample.uplink);
+}
+
+std::string FormatJson(const std::vector<Sample>& samples,
+                       const ContainerNames& containers, bool lacks_forwarded) {
+  return ToJson(samples, containers, lacks_forwarded).dump(2) + "\n";
+}
+
+std::string FormatCsv(const std::vector<Sample>& samples,
+                      const ContainerNames& containers, bool lacks_forwarded) {
+  TcpConnections known;
+  known.known = true;
+  nlohmann::ordered_json columns = ToJson({Sample()}, {}, false)[0];
+  columns.erase("tcp");
+  columns.update(ToJson(known));
+  columns.erase("rtt_buckets");
+  for (const char* optional : {"container_name", "user_name", "sum_lacks"}) {
+    columns[optional] = nullptr;
+  }
+  std::string text;
+  for (const auto& column : columns.items()) {
+    absl::StrAppend(&text, text.empty() ? "" : ",", column.key());
+  }
+  for (nlohmann::ordered_json& row :
+       ToJson(samples, containers, lacks_forwarded)) {
+    if (row["tcp"].is_object()) row.update(nlohmann::ordered_json(row["tcp"]));
+    char before = '\n';
+    for (const auto& column : columns.items()) {
+      text += std::exchange(before, ',');
+      const auto cell = row.find(column.key());
+      if (cell == row.end()) continue;
+      absl::StrAppend(&text,
+                      cell->is_string()
+                          ? CsvField(ToTerminal(cell->get<std::string>()))
+                          : cell->dump());
+    }
+  }
+  return text + "\n";
 }
 
 }  // namespace internal

@@ -43,8 +43,17 @@ std::string ShownUplink(const Sample& sample);
 
 // One array of objects. Names are valid UTF-8, numbers are exact. A container with a
 // name in `containers` has the field container_name, and a user with a name user_name.
+// With `lacks_forwarded` a row of an uplink has the field sum_lacks: the sum over the
+// rows of its uplink is not the uplink's traffic.
 std::string FormatJson(const std::vector<Sample>& samples,
-                       const ContainerNames& containers = {});
+                       const ContainerNames& containers = {},
+                       bool lacks_forwarded = false);
+
+// The fields of JSON: a line of their names, and a line for each sample. Those of `tcp`,
+// except its buckets, are columns, too. A column is empty if JSON lacks it or has null.
+std::string FormatCsv(const std::vector<Sample>& samples,
+                      const ContainerNames& containers = {},
+                      bool lacks_forwarded = false);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -37,13 +37,13 @@ Columns:
   RETRANSMIT      retransmitted TCP payload bytes
   TX/S, RX/S      bytes per second; --watch shows them in place of packets and
                   payload
---bytes and --json have exact numbers.
+--bytes, --csv and --json have exact numbers.
 PATH is proxy for traffic over loopback to or from a proxy port, otherwise direct.
 The column UPLINK exists if the configuration has uplinks.
 
 On a terminal, lines fit the width: a narrow one shows fewer columns. The sum of
 each path or uplink stands below the table. A file or a pipe gets all columns, and
-without --since and --watch only series.
+without --since and --watch no sums.
 
 KIND:
   service         registered, or named by its command line or the configuration
@@ -59,10 +59,14 @@ KIND:
   overflow        traffic for which no series or name was free
   forwarded       what this host forwarded over an uplink, by the interface at the
                   other side, such as br0; with forwarded_clients, DESTINATION is
-                  an address there; in --json only with --kind forwarded.
-                  Needs uplinks, Linux 6.4 and, without --since, root
-The sum over all kinds with PATH direct is the interfaces' count, without their
-layer-2 headers. `netmeter uplinks` shows all traffic of each link.
+                  an address there. Needs uplinks, Linux 6.4 and, without
+                  --since, root
+The total of an uplink is what its interfaces counted, less layer-2 headers and
+the uncounted traffic (`netmeter uplinks` shows both). If it says "without
+forwarded", which in --json and --csv is the field sum_lacks, forwarded traffic is
+not in it: this user may not read that, or the meter does not count it. What is in
+no uplink, such as programs in containers, has a total of its own. Without uplinks
+the total of PATH direct is this host's own traffic.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 
@@ -72,6 +76,7 @@ Examples:
   netmeter list --sort rx --kind service
   netmeter list --since 13:00
   netmeter list --json | python3 -m json.tool
+  netmeter list --csv > series.csv
   netmeter list --pin-dir /run/netmeter-test
 )";
 
@@ -97,7 +102,10 @@ class ListCommand : public Command {
     AddPinDir(flags, &pin_dir_);
     const Option as_json =
         flags->AddFlag("--json", &json_, "Print one JSON array of objects");
-    AddSizes(flags, {as_json}, &sizes_);
+    const Option as_csv =
+        flags->AddFlag("--csv", &csv_, "Print comma-separated values")
+            .Excludes(as_json);
+    AddSizes(flags, {as_json, as_csv}, &sizes_);
     flags
         ->AddChoice("--sort", &sort_,
                     std::map<std::string, ListSort>{
@@ -138,7 +146,8 @@ class ListCommand : public Command {
                 "Counts since this time, from the history: 2026-11-22,\n"
                 "'2026-11-22 13:00', 13:00, 90m, 2h or 3d")
             .Type("TIME")
-            .Excludes(as_json);
+            .Excludes(as_json)
+            .Excludes(as_csv);
     AddDatabase(flags, &database_);
     const Option watch =
         flags
@@ -149,6 +158,7 @@ class ListCommand : public Command {
             .Default("2")
             .InRange(0.1, 86400.0)
             .Excludes(as_json)
+            .Excludes(as_csv)
             .Excludes(since);
     flags->AddOption("--count", &count_, "With --watch: stop after N times")
         .Type("N")
@@ -187,12 +197,8 @@ class ListCommand : public Command {
     if (watch_ > 0) return Watch(**meter);
     std::vector<Sample> samples;
     if (since_text_.empty()) {
-      const absl::Status read = (*meter)->ReadHost(&samples);
+      const absl::Status read = ReadNow(**meter, &samples);
       if (!read.ok()) return Fail(read.message());
-      // JSON has series only, unless it is asked for these.
-      if (!json_ || filter_.kind == KindName(kForwardedRow)) {
-        AddForwardedRows(pin_dir_, &samples);
-      }
     } else {
       const absl::Status read = ReadHistory(**meter, &samples);
       if (!read.ok()) return Fail(read.message());
@@ -224,8 +230,26 @@ class ListCommand : public Command {
     view.filtered = filter_.any();
     view.is_signed = !since_text_.empty();
     view.uplinks = HaveUplinks(samples);
+    view.lacks_forwarded = LacksForwarded();
     view.when_empty = view.filtered ? "(no such series)" : "(nothing counted)";
     return view;
+  }
+
+  // Without forwarded traffic if it cannot be read, unless that is what is asked for.
+  absl::Status ReadNow(const Meter& meter, std::vector<Sample>* samples) {
+    NETMETER_RETURN_IF_ERROR(meter.ReadHost(samples));
+    const absl::Status forwarded = AddForwardedRows(pin_dir_, samples);
+    has_forwarded_ = forwarded.ok();
+    return filter_.kind == KindName(kForwardedRow) ? forwarded
+                                                   : absl::OkStatus();
+  }
+
+  // Whether sums would have forwarded traffic if it could be read.
+  bool LacksForwarded() const {
+    Sample sample;
+    sample.kind = kForwardedRow;
+    sample.uplink = filter_.uplink;
+    return !has_forwarded_ && filter_.Matches(sample);
   }
 
   absl::Status ReadHistory(const Meter& meter, std::vector<Sample>* samples) {
@@ -234,6 +258,7 @@ class ListCommand : public Command {
     auto read = ReadSince(history->get(), since_, [&] {
       absl::StatusOr<Reading> reading = ReadMeter(meter);
       const auto forwarded = ReadForwardedSamples(pin_dir_);
+      has_forwarded_ = forwarded.ok() || absl::IsNotFound(forwarded.status());
       if (reading.ok() && forwarded.ok()) {
         reading->has_forwarded = true;
         reading->forwarded = *forwarded;
@@ -242,7 +267,10 @@ class ListCommand : public Command {
     });
     if (!read.ok()) return read.status();
     *samples = std::move(read->samples);
-    heading_ = absl::StrCat("since ", FormatTime(read->begin), "\n");
+    heading_ = absl::StrCat(
+        "since ", FormatTime(read->begin),
+        has_forwarded_ ? "" : "; forwarded traffic until the last record",
+        "\n");
     return absl::OkStatus();
   }
 
@@ -253,12 +281,13 @@ class ListCommand : public Command {
     ListView view = View(samples);
     SortRows(sort_.value_or(ListSort::kTotal), &rows, view.is_signed);
     // For programs: only series, no sums.
-    view.sums = !json_ && (view.width > 0 || view.is_signed);
+    view.sums = !json_ && !csv_ && (view.width > 0 || view.is_signed);
     if (!view.sums && top_ > 0 && rows.size() > top_) rows.resize(top_);
-    if (json_) {
+    if (json_ || csv_) {
       std::vector<Sample> chosen;
       for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
-      return Print(FormatJson(chosen, view.containers));
+      return Print((json_ ? FormatJson : FormatCsv)(chosen, view.containers,
+                                                    view.lacks_forwarded));
     }
     // Either the meter has no series, or the filter matches none.
     if (samples.empty() && since_text_.empty()) {
@@ -271,23 +300,23 @@ class ListCommand : public Command {
   }
 
   // Runs until a signal, until the reader of its output has gone, or --count times.
-  int Watch(const Meter& meter) const {
+  int Watch(const Meter& meter) {
     std::vector<Sample> before;
     double read_before = 0;
     // Rates need two readings. The first rates come soon.
     std::chrono::duration<double> pause(std::min(watch_, 0.5));
     int shown = 0;
     for (;; std::this_thread::sleep_for(pause)) {
-      auto samples = meter.ReadHost();
-      if (!samples.ok()) return Fail(samples.status().message());
-      AddForwardedRows(pin_dir_, &*samples);
+      std::vector<Sample> samples;
+      const absl::Status read = ReadNow(meter, &samples);
+      if (!read.ok()) return Fail(read.message());
       const double now = Monotonic();
       const double seconds = now - read_before;
-      std::vector<ListRow> rows = ListRows(*samples, before, seconds);
+      std::vector<ListRow> rows = ListRows(samples, before, seconds);
       FilterRows(filter_, &rows);
       SortRows(sort_.value_or(ListSort::kTotal), &rows);
-      ListView view = View(*samples);
-      before = *std::move(samples);
+      ListView view = View(samples);
+      before = std::move(samples);
       if (std::exchange(read_before, now) == 0) continue;
       pause = std::chrono::duration<double>(watch_);
       view.rates = true;
@@ -309,6 +338,8 @@ class ListCommand : public Command {
 
   std::string pin_dir_;
   bool json_ = false;
+  bool csv_ = false;
+  bool has_forwarded_ = true;
   SizeOptions sizes_;
   SizeUnits units_ = SizeUnits::kBinary;
   std::optional<ListSort> sort_;

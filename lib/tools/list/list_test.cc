@@ -132,6 +132,36 @@ TEST(ShownName, AMachineOfSystemdHasItsNameWithoutEscapes) {
   EXPECT_EQ(ShownName(sample, {}), "web\\x2d1\\x");
 }
 
+// Root and the group had different sums over an uplink, and no field said so.
+TEST(FormatJson, ARowOfAnUplinkSaysWhatItsSumLacks) {
+  std::vector<Sample> samples(2, MakeSample("mme", 1, 2));
+  samples[0].uplink = "satellite";
+  auto json = nlohmann::json::parse(FormatJson(samples, {}, true));
+  EXPECT_EQ(json[0]["sum_lacks"], "forwarded");
+  EXPECT_FALSE(json[1].contains("sum_lacks"));
+  json = nlohmann::json::parse(FormatJson(samples));
+  EXPECT_FALSE(json[0].contains("sum_lacks"));
+}
+
+TEST(FormatCsv, HasTheFieldsOfJsonInOneLineForEachSample) {
+  std::vector<Sample> samples = {MakeSample("=a,b", 1, 2),
+                                 MakeSample("0", 3, 4)};
+  samples[0].uplink = "satellite";
+  samples[1].kind = Kind::kUser;
+  samples[1].tcp.known = true;
+  samples[1].tcp.opened = 5;
+  EXPECT_EQ(
+      FormatCsv(samples, {}, true),
+      "kind,name,destination,transport,path,uplink,registered,tx_bytes,"
+      "rx_bytes,tx_packets,rx_packets,tx_payload_bytes,rx_payload_bytes,"
+      "tx_retransmit_bytes,opened,accepted,closed,failed,rtt_us,resets_sent,"
+      "resets_received,timeouts,retransmitted_segments,container_name,"
+      "user_name,sum_lacks\n"
+      "service,\"'=a,b\",,tcp,direct,satellite,false,1,2,0,0,0,0,0,,,,,,,,,,,,"
+      "forwarded\n"
+      "user,0,,tcp,direct,,false,3,4,0,0,0,0,0,5,0,0,0,0,0,0,0,0,,root,\n");
+}
+
 TEST(FormatJson, HasConnectionsWhereTheyAreKnown) {
   Sample sample = MakeSample("mme", 1, 2);
   EXPECT_TRUE(nlohmann::json::parse(FormatJson({sample}))[0]["tcp"].is_null());

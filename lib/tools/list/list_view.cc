@@ -28,8 +28,10 @@ Key KeyOf(const Sample& sample) {
              sample.path, sample.uplink);
 }
 
-std::string NameOfSum(const SumKey& key) {
-  return key.second.empty() ? PathName(key.first) : ToTerminal(key.second);
+std::string NameOfSum(const SumKey& key, const ListView& view) {
+  if (!key.second.empty()) return ToTerminal(key.second);
+  return view.uplinks && key.first == Path::kDirect ? "no uplink"
+                                                    : PathName(key.first);
 }
 
 // The sort key of a row, except for its name.
@@ -221,19 +223,21 @@ std::string FormatView(const std::vector<ListRow>& rows, const ListView& view) {
               TransportName(sample.transport), rows[i]);
   }
   const auto add = [&table](const std::string& name, const SumKey& key,
-                            ListRow* row) {
+                            const char* remark, ListRow* row) {
     row->sample.path = key.first;
     row->sample.uplink = key.second;
-    table.Add("", name, "", "", *row);
+    table.Add("", name, remark, "", *row);
   };
   for (auto& other : others) {
-    add(absl::StrCat("(", other_rows[other.first], " more)"), other.first,
+    add(absl::StrCat("(", other_rows[other.first], " more)"), other.first, "",
         &other.second);
   }
   for (auto& sum : sums) {
     if (!view.sums) break;
-    add(absl::StrCat(view.filtered ? "sum, " : "total, ", NameOfSum(sum.first)),
-        sum.first, &sum.second);
+    const bool lacks = view.lacks_forwarded && !sum.first.second.empty();
+    add(absl::StrCat(view.filtered ? "sum, " : "total, ",
+                     NameOfSum(sum.first, view)),
+        sum.first, lacks ? "without forwarded" : "", &sum.second);
   }
   std::string text = table.Format();
   if (rows.empty()) absl::StrAppend(&text, ToTerminal(view.when_empty), "\n");

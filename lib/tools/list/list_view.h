@@ -78,10 +78,12 @@ struct ListView {
   bool is_signed = false;  // counters are differences and may be negative
   std::string when_empty;  // the line if there are no rows
   ContainerNames containers;
+  // Whether the sums of uplinks say that they are without forwarded traffic.
+  bool lacks_forwarded = false;
 };
 
-// The rows in the given order, and below them the sums. The sum of path direct is the
-// bill, unless rows were filtered out.
+// The rows in the given order, and below them the sums: of path direct, or of each uplink
+// and of what is in none.
 std::string FormatView(const std::vector<ListRow>& rows, const ListView& view);
 
 }  // namespace internal

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/text.h"
 
@@ -89,9 +90,27 @@ TEST(ListView, HasAColumnAndASumOfEachUplinkWhereThereAreAny) {
   EXPECT_THAT(text, HasSubstr("UPLINK"));
   EXPECT_THAT(text, HasSubstr("total, satellite"));
   EXPECT_THAT(text, HasSubstr("total, other"));
-  EXPECT_THAT(text, HasSubstr("total, direct"));
+  // It was "total, direct", as if it were the total of the uplinks.
+  EXPECT_THAT(text, HasSubstr("total, no uplink"));
   EXPECT_THAT(text, HasSubstr("total, proxy"));
   EXPECT_THAT(FormatView(Rows(), ListView()), Not(HasSubstr("UPLINK")));
+  EXPECT_THAT(FormatView(Rows(), ListView()), HasSubstr("total, direct"));
+}
+
+// Root and a member of the group had different totals with the same label.
+TEST(ListView, ATotalOfAnUplinkSaysThatForwardedTrafficIsNotInIt) {
+  std::vector<ListRow> rows = Rows();
+  rows[0].sample.uplink = "satellite";
+  ListView view;
+  view.uplinks = true;
+  EXPECT_THAT(FormatView(rows, view), Not(HasSubstr("without forwarded")));
+  view.lacks_forwarded = true;
+  for (const absl::string_view line :
+       absl::StrSplit(FormatView(rows, view), '\n')) {
+    EXPECT_EQ(absl::StrContains(line, "without forwarded"),
+              absl::StrContains(line, "total, satellite"))
+        << line;
+  }
 }
 
 // What is on the bill is the sum of all rows of path direct, also of those that

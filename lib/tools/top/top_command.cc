@@ -244,7 +244,7 @@ class TopCommand : public Command {
   absl::Status Read() {
     auto samples = meter_->ReadHost();
     if (!samples.ok()) return samples.status();
-    if (!json_) AddForwardedRows(pin_dir_, &*samples);
+    if (!json_) AddForwardedRows(pin_dir_, &*samples).IgnoreError();
     const Clock::time_point now = Clock::now();
     model_.Update(*samples, std::chrono::duration<double>(now - last_).count());
     last_ = now;

@@ -101,6 +101,34 @@ class UplinksTest(GatewayTest):
             cost = lab.run(lab.LIST, "cost", "--all", "--filter", "nm_forward4", "--seconds", "1", "--columns", "type")
             self.assertRegex(cost.decode(), "(?m)^netfilter *$")  # it was "32"
 
+    def test_2_what_only_root_may_read_is_not_silently_missing(self):
+        # A member of the group had another "total, satellite" than root, and "(no such
+        # series)"; --json lacked rows that the table had.
+        group = "54321"
+        options = ["--pin-dir", self.meter.pin_dir]
+        fds = subprocess.Popen([lab.path("lib/fds/netmeter-fds"), *options, "--group", group], preexec_fn=lab.die_with_parent)
+        self.addCleanup(fds.wait)
+        self.addCleanup(fds.terminate)
+        lab.wait_for(lambda: os.path.exists(self.meter.pin_dir + ".sock"), "netmeter-fds")
+        member = ["setpriv", "--reuid=65534", "--regid=" + group, "--clear-groups"]
+
+        def rows(*before):
+            return json.loads(lab.run(*before, lab.LIST, "list", *options, "--json"))
+
+        def table(*before):
+            return lab.run(*before, lab.LIST, "list", *options, "--watch", "0.1", "--count", "1").decode()
+
+        self.assertEqual("forwarded" in {row["kind"] for row in rows()}, MEASURED)
+        self.assertEqual({row.get("sum_lacks") for row in rows() if row["uplink"]}, {None if MEASURED else "forwarded"})
+        self.assertRegex(table(), "(?m)^ +total, satellite +(?!without)" if MEASURED else "total, satellite +without forwarded ")
+        self.assertEqual({row.get("sum_lacks") for row in rows(*member) if row["uplink"]}, {"forwarded"})
+        self.assertRegex(table(*member), "total, satellite +without forwarded ")
+        refused = subprocess.run(
+            [*member, lab.LIST, "list", *options, "--kind", "forwarded"], capture_output=True, text=True, timeout=20, check=False
+        )
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertIn("run as root" if MEASURED else "does not count forwarded traffic", refused.stderr)
+
     def test_3_top_and_sockets_have_the_uplink(self):
         service = lab.start_service(self, "mover", SERVICE)
         self.ask(service, "10.77.1.2", 5000)
