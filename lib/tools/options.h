@@ -59,7 +59,7 @@ class PeriodOptions {
   // The period that the options name, by default the one that contains `today`.
   // InvalidArgument names the wrong option.
   absl::StatusOr<Period> Get(Day today) const;
-  int reset_day() const { return reset_day_; }
+  void set_reset_day(int day) { reset_day_ = day; }
 
  private:
   std::string month_;

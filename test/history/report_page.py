@@ -3,11 +3,11 @@
 """report_page.py [--bin DIR] [--png FILE] [--keep DIR]: what `netmeter report` writes, as a
 browser shows it. A history of this month is made up, for a host with two uplinks that also
 forwards; Chromium opens its page in both colour schemes and as on a phone, and prints it. An
-error on the browser's console, anything that the page wants to load, and a name that is broken
-at 390 pixels are failures.
+error on the browser's console, anything that the page wants to load, and a cell or a time that
+is broken or cut at 390 pixels are failures.
 
 --png FILE has the page in light colours: docs/report.png. --keep DIR gets all of it: the page,
-both pictures and the PDF, to be looked at.
+the pictures and the PDF, to be looked at.
 
 Needs root, Chromium (`apt-get install chromium`), and what `bazel build
 //lib/loader:netmeter-loader //lib/tools:netmeter` makes. Not in test/run.sh."""
@@ -85,17 +85,19 @@ def make_history(lab, database):
 
 
 def browse(page, *options):
-    """Chromium with a page; what it says on its console is an error."""
+    """Chromium with a page; what it says on its console is an error, except of Chromium's own pages."""
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--v=0"]
     done = subprocess.run(command + [*options, "file://" + page], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=True)
-    said = [line for line in done.stdout.decode(errors="replace").splitlines() if "CONSOLE" in line]
+    lines = done.stdout.decode(errors="replace").splitlines()
+    said = [line for line in lines if "CONSOLE" in line and "source: chrome://" not in line]
     if said:
         raise SystemExit("report_page.py: on the console:\n" + "\n".join(said))
 
 
 def check_narrow(page, picture):
-    """The page as on a phone, 390 pixels wide: nothing is wider, and no name is broken, as
-    `subscriberdb` was, letter by letter. An iframe is as narrow as no window may be."""
+    """The page as on a phone, 390 pixels wide: nothing is wider, and each cell and each time is
+    one line, unlike `subscriberdb`, letter by letter, or 2026-11- and 30. An iframe is as
+    narrow as no window may be."""
     outer = page + ".390.html"
     with open(page, encoding="utf-8") as file:
         inner = html.escape(file.read())
@@ -104,19 +106,20 @@ def check_narrow(page, picture):
             """<body style="margin: 0"><iframe id="phone" style="border: 0; width: 390px; height: 4000px" srcdoc="%s"></iframe>
 <script>onload = () => {
   const page = document.getElementById("phone").contentDocument;
-  const lines = [...page.querySelectorAll("td:first-child")].map(cell =>
-    [Math.floor(cell.clientHeight / parseFloat(getComputedStyle(cell).lineHeight)), cell.innerText]);
-  document.title = JSON.stringify([page.documentElement.scrollWidth, ...lines.filter(one => one[0] > 1)]);
+  const cells = [...page.querySelectorAll("td, th")].filter(cell => cell.scrollWidth > cell.clientWidth ||
+    cell.clientHeight >= 2 * parseFloat(getComputedStyle(cell).lineHeight));
+  const times = [...page.querySelectorAll("time")].filter(time => time.getClientRects().length > 1);
+  document.title = JSON.stringify([page.documentElement.scrollWidth, ...[...cells, ...times].map(one => one.innerText)]);
 }</script>"""
             % inner
         )
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "file://" + outer]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, check=True)
     found = re.search("<title>(.*?)</title>", done.stdout.decode().rpartition("</iframe>")[0].partition("<body")[0])
+    browse(outer, "--window-size=390,4000", "--screenshot=" + picture)
     measured = json.loads(html.unescape(found.group(1)))
     if measured != [390]:
-        raise SystemExit("report_page.py: at 390 pixels, width and names of many lines: %s" % measured)
-    browse(outer, "--window-size=390,4000", "--screenshot=" + picture)
+        raise SystemExit("report_page.py: at 390 pixels, the width and what is broken or cut: %s" % measured)
 
 
 def main():

@@ -21,6 +21,7 @@ namespace internal {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -302,6 +303,29 @@ TEST_F(HistoryTest, ABudgetIsShownInItsUnitsAndSaysWhyItHasNoForecast) {
   const auto json = nlohmann::json::parse(budget(" --json"));
   EXPECT_TRUE(json[0]["forecast_bytes"].is_null());
   EXPECT_THAT(json[0]["forecast_unknown"], StartsWith("too little"));
+}
+
+// The usage was that of the calendar month, and the budgets were always the present ones.
+TEST_F(HistoryTest, APageAndItsBudgetsHaveOnePeriod) {
+  const std::string config = directory_ + "/budgets.yml";
+  RunShell("echo '{reset_day: 15, budgets: [{name: plan, limit: 1 MB}]}' > " +
+           config);
+  cell()->tx_bytes = 500000;
+  ASSERT_EQ(Record().output, "");
+  const auto page = [&](const std::string& options) {
+    return RunShell("lib/tools/netmeter report --html - --database " +
+                    database() + " --budgets " + config + options)
+        .output;
+  };
+  const std::string now = page("");
+  EXPECT_THAT(now, ContainsRegex("<title>[^<]*-15 to [^<]*-14</title>"));
+  EXPECT_THAT(now, HasSubstr("<td>plan</td><td>500.0 kB (50%)</td>"));
+  const std::string past = page(" --month 2020-01");
+  EXPECT_THAT(past, HasSubstr("2020-01-15 to 2020-02-14</title>"));
+  EXPECT_THAT(past, HasSubstr("<td>plan</td><td>0 B (0%)</td>"));
+  const std::string other = page(" --reset-day 1");
+  EXPECT_THAT(other, Not(HasSubstr("<td>plan</td>")));
+  EXPECT_THAT(other, HasSubstr("Of other periods: plan ("));
 }
 
 TEST_F(HistoryTest, ACommandThatFailsIsTriedAgain) {

@@ -48,18 +48,19 @@ constexpr char kHead[] = R"(<!DOCTYPE html>
 body { font: 15px/1.45 system-ui, "DejaVu Sans", sans-serif; color: var(--text);
   background: var(--back); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; }
-p { margin: .3rem 0; } .faint { color: var(--faint); }
+p { margin: .3rem 0; } .faint { color: var(--faint); } time { white-space: nowrap; }
 .big { font-size: 1.9rem; font-weight: 600; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .2rem .5rem; border-bottom: 1px solid var(--line); }
 th { font-weight: 600; } td:first-child, th:first-child { text-align: left;
-  overflow-wrap: anywhere; min-width: 9rem; }
+  overflow-wrap: anywhere; min-width: 9rem; } .wide { width: 20%; }
 svg { width: 100%; height: auto; } svg text { fill: var(--faint); font-size: 11px; }
 @media (max-width: 42rem) { svg text { font-size: 17px; } table { font-size: 12px; }
   tr { display: grid; border-bottom: 1px solid var(--line); padding: .2rem 0;
-    grid-template-columns: repeat(auto-fill, minmax(4.1rem, 1fr)); }
-  th, td { border: 0; padding: 0 .1rem; min-width: 0; }
-  th:first-child, td:first-child { grid-column: 1 / -1; } }
+    grid-template-columns: repeat(var(--columns), 1fr); }
+  th, td { border: 0; padding: 0 .1rem; min-width: 0; white-space: nowrap; }
+  th:first-child, td:first-child { grid-column: 1 / -1; white-space: normal; }
+  .wide { grid-column: 1 / -1; width: auto; } }
 .f0 { fill: var(--c0); background: var(--c0); } .f1 { fill: var(--c1); background: var(--c1); }
 .f2 { fill: var(--c2); background: var(--c2); } .f3 { fill: var(--c3); background: var(--c3); }
 .f4 { fill: var(--c4); background: var(--c4); } .f5 { fill: var(--c5); background: var(--c5); }
@@ -75,6 +76,16 @@ std::string Escape(const std::string& text) {
                                                 {">", "&gt;"},
                                                 {"\"", "&quot;"},
                                                 {"'", "&#39;"}});
+}
+
+// A browser would break a date after a hyphen.
+std::string Unbroken(const std::string& time) {
+  return absl::StrCat("<time>", time, "</time>");
+}
+
+std::string PeriodText(const Period& period) {
+  return absl::StrCat(Unbroken(FormatDay(period.from)), " to ",
+                      Unbroken(FormatDay(period.to)));
 }
 
 std::string NameOf(const ReportPart& part, size_t i) {
@@ -204,9 +215,10 @@ std::string FormatPart(const ReportPart& part, const Period& period,
   const int64_t all = usage.sum.bytes();
   std::string html = absl::StrCat("<section><h2>By ", UsageByName(part.by),
                                   "</h2>\n", Chart(part, period, units));
-  absl::StrAppend(&html, "<table><tr><th>", UsageByName(part.by),
+  absl::StrAppend(&html, "<table style=\"--columns: 5\"><tr><th>",
+                  UsageByName(part.by),
                   "</th><th>sent</th><th>received</th><th>total</th>"
-                  "<th>share</th><th>retransmitted</th></tr>\n");
+                  "<th>share</th><th>resent</th></tr>\n");
   Counters others;
   for (size_t i = 0; i < usage.rows.size(); ++i) {
     if (i >= kMostRows) {
@@ -226,39 +238,55 @@ std::string FormatPart(const ReportPart& part, const Period& period,
                       "</table></section>\n");
 }
 
+// Budgets of another period would stand beside usage that they do not measure.
 std::string FormatBudgets(const Report& report) {
   if (report.budgets.empty()) return "";
-  std::string html =
-      "<section><h2>Budgets</h2>\n<table><tr><th>budget</th><th>until</th>"
-      "<th>used</th><th>limit</th><th>left</th><th>forecast</th><th>state</th>"
-      "<th></th></tr>\n";
+  std::string rows, no_forecast, of_others;
   for (size_t i = 0; i < report.budgets.size(); ++i) {
     const Budget& budget = report.budgets[i];
     const BudgetState& state = report.states[i];
+    const Period& period = state.period;
+    const std::string name = Escape(budget.name);
+    if (period.from != report.period.from || period.to != report.period.to) {
+      absl::StrAppend(&of_others, of_others.empty() ? "" : ", ", name, " (",
+                      PeriodText(period), ")");
+      continue;
+    }
     const SizeUnits units = report.budget_units.value_or(budget.units);
     const auto human = [units](int64_t bytes) {
       return HumanSignedBytes(bytes, units);
     };
     const bool over = state.percent >= 100;
-    absl::StrAppend(
-        &html, "<tr><td>", Escape(budget.name), "</td><td>",
-        FormatDay(state.period.to), "</td><td", over ? " class=\"bad\"" : "",
-        ">", human(state.used), " (", state.percent, "%)</td><td>",
-        human(budget.limit), "</td><td>", human(budget.limit - state.used),
-        "</td><td>", state.forecast < 0 ? "-" : human(state.forecast),
-        "</td><td>", BudgetWord(state),
-        "</td><td style=\"width:20%\"><div class=\"bar\"><div class=\"",
-        over ? "over" : "f0", "\" style=\"width:",
-        std::max<int64_t>(0, std::min<int64_t>(100, state.percent)),
-        "%\"></div></div></td></tr>\n");
+    absl::StrAppend(&rows, "<tr><td>", name, "</td><td",
+                    over ? " class=\"bad\"" : "", ">", human(state.used), " (",
+                    state.percent, "%)</td><td>", human(budget.limit),
+                    "</td><td>", human(budget.limit - state.used), "</td><td>",
+                    state.forecast < 0 ? "-" : human(state.forecast),
+                    "</td><td>", BudgetWord(state),
+                    "</td><td class=\"wide\"><div class=\"bar\"><div class=\"",
+                    over ? "over" : "f0", "\" style=\"width:",
+                    std::max<int64_t>(0, std::min<int64_t>(100, state.percent)),
+                    "%\"></div></div></td></tr>\n");
+    if (!state.forecast_unknown.empty()) {
+      absl::StrAppend(&no_forecast, no_forecast.empty() ? "" : ", ", name);
+    }
   }
-  html += "</table>\n";
-  for (size_t i = 0; i < report.budgets.size(); ++i) {
-    const std::string& unknown = report.states[i].forecast_unknown;
-    if (unknown.empty()) continue;
-    absl::StrAppend(&html, "<p class=\"faint\">No forecast for ",
-                    Escape(report.budgets[i].name), ": ", Escape(unknown),
-                    "</p>\n");
+  std::string html = "<section><h2>Budgets</h2>\n";
+  if (!rows.empty()) {
+    absl::StrAppend(
+        &html,
+        "<table style=\"--columns: 3\"><tr><th>budget</th><th>used</th>"
+        "<th>limit</th><th>left</th><th>forecast</th><th>state</th>"
+        "<th class=\"wide\"></th></tr>\n",
+        rows, "</table>\n");
+  }
+  if (!no_forecast.empty()) {
+    absl::StrAppend(&html, "<p class=\"faint\">No forecast for ", no_forecast,
+                    ": too little of this period is recorded.</p>\n");
+  }
+  if (!of_others.empty()) {
+    absl::StrAppend(&html, "<p class=\"faint\">Of other periods: ", of_others,
+                    ".</p>\n");
   }
   return absl::StrCat(html, "</section>\n");
 }
@@ -266,19 +294,20 @@ std::string FormatBudgets(const Report& report) {
 std::string FormatGaps(const std::vector<Gap>& gaps) {
   if (gaps.empty()) return "";
   std::string html =
-      "<section><h2>What is not known exactly</h2>\n<table><tr><th>gap</th>"
-      "<th>from</th><th>to</th></tr>\n";
+      "<section><h2>What is not known exactly</h2>\n<table style=\"--columns: "
+      "2\"><tr><th>gap</th><th>from</th><th>to</th></tr>\n";
   for (const Gap& gap : gaps) {
     absl::StrAppend(&html, "<tr><td>", Escape(gap.what), "</td><td>",
-                    FormatTime(gap.begin), "</td><td>", FormatTime(gap.end),
-                    "</td></tr>\n");
+                    Unbroken(FormatTime(gap.begin)), "</td><td>",
+                    Unbroken(FormatTime(gap.end)), "</td></tr>\n");
   }
-  return absl::StrCat(
-      html,
-      "</table>\n<p class=\"faint\">lost: a reboot or an unload, at most what "
-      "was counted after the last record. delayed: nothing was recorded, the "
-      "bytes "
-      "stand at the end. clock: the clock was set.</p></section>\n");
+  return absl::StrCat(html,
+                      "</table>\n<p class=\"faint\">lost: the host or the "
+                      "meter started again; at "
+                      "most what was counted after the last record is missing. "
+                      "delayed: nothing "
+                      "was recorded, and the bytes stand at the end. clock: "
+                      "the clock was set.</p></section>\n");
 }
 
 }  // namespace
@@ -344,25 +373,30 @@ std::string FormatReport(const Report& report) {
   const auto human = [&report](int64_t bytes) {
     return HumanSignedBytes(bytes, report.units);
   };
+  const std::string host = Escape(report.host);
   const std::string title =
-      absl::StrCat(Escape(report.host), ", ", FormatDay(report.period.from),
-                   " to ", FormatDay(report.period.to));
+      absl::StrCat(host, ", ", FormatDay(report.period.from), " to ",
+                   FormatDay(report.period.to));
   std::string html = absl::StrReplaceAll(kHead, {{"$TITLE", title}});
-  absl::StrAppend(&html, "<h1>", title, "</h1>\n");
+  absl::StrAppend(&html, "<h1>", host, ", ", PeriodText(report.period),
+                  "</h1>\n");
   if (!report.parts.empty()) {
     const Counters& sum = report.parts[0].usage.sum;
-    absl::StrAppend(&html, "<p class=\"big\">", human(sum.bytes()), "</p>\n<p>",
-                    human(sum.tx_bytes()), " sent, ", human(sum.rx_bytes()),
-                    " received, path ", Escape(report.path),
-                    report.uplink.empty()
-                        ? ""
-                        : absl::StrCat(", uplink ", Escape(report.uplink)),
-                    ". ", human(sum.tx_retransmit_bytes()),
-                    " of TCP were retransmitted.</p>\n");
+    absl::StrAppend(
+        &html, "<p class=\"big\">", human(sum.bytes()), "</p>\n<p>",
+        human(sum.tx_bytes()), " sent, ", human(sum.rx_bytes()), " received",
+        report.path == "proxy" ? " through a proxy of this host" : "",
+        report.uplink.empty()
+            ? ""
+            : absl::StrCat(", uplink ", Escape(report.uplink)),
+        ". ", human(sum.tx_retransmit_bytes()),
+        " of TCP were retransmitted.</p>\n");
   }
   if (!report.parts.empty()) {
     if (report.parts[0].usage.has_forwarded_twice) {
-      absl::StrAppend(&html, "<p>", kForwardedTwice, ".</p>\n");
+      html +=
+          "<p>Forwarded traffic is in this sum more than once: the bill is the "
+          "page of one uplink.</p>\n";
     }
     for (const Shortfall& shortfall : report.parts[0].usage.shortfalls) {
       absl::StrAppend(&html, "<p>",
@@ -380,7 +414,7 @@ std::string FormatReport(const Report& report) {
       "<p class=\"faint\">Bytes without the headers of the link; "
       "1 ",
       report.units == SizeUnits::kDecimal ? "kB is 1000" : "KiB is 1024",
-      " bytes. Written ", Escape(report.made),
+      " bytes. Written ", Unbroken(Escape(report.made)),
       " by netmeter.</p>\n</body></html>\n");
   return html;
 }

@@ -27,7 +27,8 @@ namespace {
 constexpr char kReportFooter[] = R"(
 One self-contained HTML file: it loads nothing, has no script, and can be printed.
 It shows the traffic by day, by uplink if there are any, by service and
-destination; retransmissions; budgets of the current period; gaps. What is forwarded
+destination; retransmissions; budgets of this period; gaps. If all budgets have one
+reset day, it is the default of --reset-day. What is forwarded
 for others stands in the page of all uplinks twice, once for each of the two: --uplink
 makes the bill of one, which is what its interfaces counted. --html - writes to standard output.
 
@@ -92,6 +93,7 @@ class ReportCommand : public Command {
   }
 
   void Declare(Flags* flags) override {
+    flags_ = flags;
     AddDatabase(flags, &database_);
     flags->AddOption("--html", &html_, "The page to write; -: standard output")
         .Type("FILE")
@@ -115,15 +117,19 @@ class ReportCommand : public Command {
     if (html_.empty()) {
       return absl::InvalidArgumentError("--html: expected a path, not ''");
     }
-    const auto period = period_options_.Get(Today());
-    if (!period.ok()) return period.status();
-    report_.period = *period;
-    return absl::OkStatus();
+    return SetPeriod();
   }
 
   int Run() override {
     const auto history = OpenHistory(database_, Database::Mode::kRead);
     if (!history.ok()) return Fail(history.status().message());
+    if (!budgets_.empty()) {
+      auto budgets = ReadBudgetFile(budgets_);
+      if (!budgets.ok()) return Fail(budgets.status().message());
+      report_.budgets = *std::move(budgets);
+    }
+    const absl::Status set = SetPeriod();
+    if (!set.ok()) return Fail(set.message());
     const absl::Status read = Read(history->get());
     if (!read.ok()) return Fail(read.message());
     const std::string page = FormatReport(report_);
@@ -133,6 +139,21 @@ class ReportCommand : public Command {
   }
 
  private:
+  // So that the page and its budgets have one period.
+  absl::Status SetPeriod() {
+    const std::vector<Budget>& budgets = report_.budgets;
+    const bool common =
+        !budgets.empty() && !flags_->WasGiven("--reset-day") &&
+        std::all_of(budgets.begin(), budgets.end(), [&](const Budget& budget) {
+          return budget.days == 0 && budget.reset_day == budgets[0].reset_day;
+        });
+    if (common) period_options_.set_reset_day(budgets[0].reset_day);
+    const auto period = period_options_.Get(Today());
+    if (!period.ok()) return period.status();
+    report_.period = *period;
+    return absl::OkStatus();
+  }
+
   absl::Status Read(Database* history) {
     const int64_t now = time(nullptr);
     char host[256] = "";
@@ -157,18 +178,17 @@ class ReportCommand : public Command {
       if (by == UsageBy::kUplink && !named) continue;
       report_.parts.push_back(*std::move(part));
     }
-    if (budgets_.empty()) return absl::OkStatus();
-    auto budgets = ReadBudgetFile(budgets_);
-    if (!budgets.ok()) return budgets.status();
-    report_.budgets = *std::move(budgets);
+    // Budgets as they were, on a page of the past.
+    const int64_t end = StartOf(AddDays(report_.period.to, 1)) - 1;
     for (const Budget& budget : report_.budgets) {
-      auto state = ReadBudgetState(history, budget, now);
+      auto state = ReadBudgetState(history, budget, std::min(now, end));
       if (!state.ok()) return state.status();
       report_.states.push_back(*std::move(state));
     }
     return absl::OkStatus();
   }
 
+  const Flags* flags_ = nullptr;
   std::string database_;
   std::string html_;
   std::string budgets_;

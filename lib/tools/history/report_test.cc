@@ -198,7 +198,7 @@ TEST_F(ReportTest, UplinksHaveDaysAndWhatHasNoneIsCalledSo) {
   EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 2000000));
   EXPECT_THAT(part->days[1], ElementsAre(0, 0, 0, 0));
   report.parts = {*part};
-  EXPECT_THAT(FormatReport(report), HasSubstr("path direct, uplink satellite"));
+  EXPECT_THAT(FormatReport(report), HasSubstr("received, uplink satellite."));
 }
 
 // What is left was nowhere on the page, and the colour alone told the state.
@@ -216,6 +216,53 @@ TEST_F(ReportTest, ABudgetHasWhatIsLeftAndItsState) {
   EXPECT_THAT(FormatReport(report_),
               HasSubstr("<td>4.0 KiB</td><td>-1.0 KiB</td><td>-</td>"
                         "<td>used up</td>"));
+}
+
+// A page of October had the budgets of November, and a page of the calendar month those
+// that begin on the 15th.
+TEST_F(ReportTest, ABudgetOfAnotherPeriodIsNotBesideTheUsage) {
+  Budget budget;
+  budget.limit = 4096;
+  BudgetState state;
+  state.used = 1024;
+  for (const char* name : {"this-month", "from-the-15th"}) {
+    budget.name = name;
+    report_.budgets.push_back(budget);
+  }
+  report_.states = {state, state};
+  report_.states[0].period = period_;
+  report_.states[1].period = {20261015, 20261114};
+  const std::string page = FormatReport(report_);
+  EXPECT_THAT(page, HasSubstr("<tr><td>this-month</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("<tr><td>from-the-15th</td>")));
+  EXPECT_THAT(page,
+              HasSubstr("Of other periods: from-the-15th (<time>2026-10-15"
+                        "</time> to <time>2026-11-14</time>)."));
+}
+
+// A customer's page spoke of "--uplink NAME", "path direct" and "an unload".
+TEST_F(ReportTest, ThePageHasNoWordsOfTheCommandLine) {
+  Budget budget;
+  budget.name = "all";
+  budget.limit = 4096;
+  report_.budgets = {budget};
+  report_.states.resize(1);
+  report_.states[0].period = period_;
+  report_.states[0].forecast_unknown = "too little is recorded";
+  for (const UsageBy by :
+       {UsageBy::kUplink, UsageBy::kService, UsageBy::kDestination}) {
+    auto part = ReadReportPart(history_.get(), report_, by);
+    ASSERT_TRUE(part.ok()) << part.status();
+    part->usage.has_forwarded_twice = true;
+    part->usage.shortfalls = {{"satellite", 1000, 1000}};
+    part->usage.gaps = {{0, 60, "lost"}};
+    report_.parts.push_back(*std::move(part));
+  }
+  const std::string page = FormatReport(report_);
+  const std::string body = page.substr(page.find("</head>"));
+  for (const char* words : {" --", "path", "direct", "unload"}) {
+    EXPECT_EQ(body.find(words), std::string::npos) << words;
+  }
 }
 
 // Ticks were the largest day and half of it: 9.3 GiB and 4.7 GiB.
