@@ -14,7 +14,7 @@ namespace {
 
 // "nmhi", for file(1), and to distinguish a history from any other database.
 constexpr int64_t kApplicationId = 0x6e6d6869;
-constexpr int64_t kSchemaVersion = 4;
+constexpr int64_t kSchemaVersion = 5;
 
 // docs/history.md explains it, and a test compares the two.
 constexpr char kSchema[] = R"(
@@ -65,16 +65,20 @@ CREATE VIEW traffic AS
   FROM day_traffic t JOIN series s ON s.id = t.series;
 )";
 
-// Changed in version 4: the interfaces of uplinks as the last record saw them.
+// The interfaces of uplinks as the last record saw them.
 constexpr char kInterfaces[] = R"(
 DROP TABLE IF EXISTS interface;
 CREATE TABLE interface(
   meter INTEGER NOT NULL, ifindex INTEGER NOT NULL,
-  device INTEGER NOT NULL, name TEXT NOT NULL, uplink TEXT NOT NULL,
+  network INTEGER NOT NULL, name TEXT NOT NULL, uplink TEXT NOT NULL,
   tx_bytes INTEGER NOT NULL, rx_bytes INTEGER NOT NULL,
   tx_packets INTEGER NOT NULL, rx_packets INTEGER NOT NULL,
   PRIMARY KEY(meter, ifindex)) WITHOUT ROWID;
 )";
+
+// Version 4 had the number of a device.
+constexpr char kRenameDevice[] =
+    "ALTER TABLE interface RENAME COLUMN device TO network;";
 
 // Added in version 4.
 constexpr char kSamples[] = R"(
@@ -102,8 +106,9 @@ absl::Status MakeTables(Database* database) {
   if (!version.ok()) return version.status();
   // Another process may have been faster.
   if (*version == kSchemaVersion) return absl::OkStatus();
-  for (const char* tables :
-       {*version == 0 ? kSchema : "", kInterfaces, kSamples}) {
+  for (const char* tables : {*version == 0 ? kSchema : "",
+                             *version == 4 ? kRenameDevice : kInterfaces,
+                             *version == 4 ? "" : kSamples}) {
     NETMETER_RETURN_IF_ERROR(database->Execute(absl::StrReplaceAll(
         tables, {{"$", CounterColumns("$ INTEGER NOT NULL")},
                  {"%", CounterColumns("t.$")}})));
@@ -165,7 +170,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
     return absl::FailedPreconditionError(absl::StrCat(
         path, " is of a newer version (install a newer netmeter)"));
   }
-  // Versions 2 and 3 only lack tables that the next record makes.
+  // Later versions only lack tables and columns that the next record makes.
   if (*id == kApplicationId && *version < 2) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is of an old version (mv ", path, " ", path,

@@ -4,8 +4,10 @@
 // two records:
 //
 // - An interface appears: it counts from 0.
-// - The meter is loaded: each existing interface counts from what it had then, which the
-//   loader wrote into the meter's map `interfaces`.
+// - The first record of a boot: each existing interface counts from what it had at the
+//   load, which the loader wrote into the meter's map `interfaces`.
+// - An unload and a load: the interface has counted in between, for the uplink of the
+//   last record until the load, and then for its uplink in the new meter.
 // - A load puts an interface into another uplink: the map has what it counted until then.
 // - An interface is renamed, so that it is in another uplink: the former one has what the
 //   meter counted there since the last record, and the new one has the rest.
@@ -67,6 +69,12 @@ class Counting {
 
   LinkCounts Run(SeenLinks* seen) {
     for (const auto& last : *seen) indexes_.insert(last.first);
+    if (!seen->empty()) {
+      for (const auto& here : present_) {
+        const std::string& name = here.second->name;
+        seen->insert({here.first, {name, UplinkOf(*here.second), {}}});
+      }
+    }
     for (const uint32_t index : indexes_) {
       const auto here = present_.find(index);
       if (here == present_.end()) {
@@ -86,17 +94,34 @@ class Counting {
     if (last != seen->end() && !AnyBelow(here.counts, last->second.counts)) {
       from = last->second.counts;
       nm_interface_counts rest = Between(from, from, here.counts);
-      bool is_moved = last->second.uplink == uplink;  // or else by a load
+      // A load divides what it counted, a rename does not.
+      bool is_divided = last->second.uplink == uplink, is_renamed = false;
+      const nm_interface_counts* loaded = nullptr;
       for (const InterfaceEntry* entry : entries_[here.index]) {
-        if (!entry->second.ended) continue;
-        const nm_interface_counts part =
-            Between(from, entry->second.base, entry->second.end);
+        const nm_interface& value = entry->second;
+        const bool is_last = NameOf(*entry) == last->second.uplink;
+        if (!AnyBelow(value.base, from) &&
+            (loaded == nullptr || AnyBelow(value.base, *loaded))) {
+          loaded = &value.base;
+        }
+        if (!value.ended) {
+          is_renamed |= is_last;
+          continue;
+        }
+        const nm_interface_counts part = Between(from, value.base, value.end);
         Add(NameOf(*entry), here.name, here.header, part);
-        is_moved |= NameOf(*entry) == last->second.uplink;
+        is_divided |= is_last;
+        for (const auto count : kCounts) rest.*count -= part.*count;
+      }
+      if (!is_divided && !is_renamed && loaded != nullptr) {
+        // The meter is newer than the last record.
+        const nm_interface_counts part = Between(from, from, *loaded);
+        Add(last->second.uplink, last->second.name, here.header, part);
+        is_divided = true;
         for (const auto count : kCounts) rest.*count -= part.*count;
       }
       Add(uplink, here.name, here.header, rest);
-      if (!is_moved) {
+      if (!is_divided) {
         End(last->second.uplink, last->second.name, {uplink, here.name});
       }
     } else if (last != seen->end()) {

@@ -26,6 +26,7 @@ namespace internal {
 
 // The interfaces of the meter's network namespace, and the uplinks that they count for.
 struct LinkReading {
+  uint64_t network = 0;                   // inode of the namespace
   std::map<uint32_t, std::string> names;  // of uplinks, by number
   Uplinks patterns;
   std::vector<InterfaceEntry> entries;  // of the meter
@@ -56,7 +57,8 @@ struct LinkCount {
 // By uplink, and by name of the interface.
 using LinkCounts = std::map<std::pair<std::string, std::string>, LinkCount>;
 
-// Also replaces *seen. Leaves out `other`, and an interface that is on another one of
+// Also replaces *seen, which is empty if no record of this boot has seen these
+// interfaces. Leaves out `other`, and an interface that is on another one of
 // its uplink, whose counters have the same packets.
 LinkCounts CountLinks(const LinkReading& reading, SeenLinks* seen);
 

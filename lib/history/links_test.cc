@@ -156,6 +156,37 @@ TEST_F(LinksTest, ALoadThatMovesAnInterfaceDividesWhatItCounted) {
   EXPECT_THAT(Count(), ElementsAre("lte wwan3 9 9", "satellite wwan3 1 3"));
 }
 
+// What it counted before the load belongs to the uplink of the last record.
+TEST_F(LinksTest,
+       AMeterThatIsLoadedAnewDividesWhatAnInterfaceCountedAtTheLoad) {
+  Add(7, "wwan3")->counts = Packets(5, 6);
+  AddEntry(7, 2, "wwan3", Packets(1, 1));
+  Count();
+  At(7)->counts = Packets(10, 10);
+  reading_.entries.clear();
+  reading_.patterns = {{"satellite", {"sat0", "wwan*"}}};
+  AddEntry(7, 1, "wwan3", At(7)->counts);
+  Add(8, "sat0")->counts = Packets(3, 4);  // appeared before the load
+  AddEntry(8, 1, "sat0", At(8)->counts);
+  At(7)->counts = Packets(11, 13);
+  EXPECT_THAT(Count(), ElementsAre("lte wwan3 5 4", "satellite sat0 3 4",
+                                   "satellite wwan3 1 3"));
+  EXPECT_THAT(Count(), IsEmpty());
+  // Another load moves it on before the next record.
+  At(7)->counts = Packets(20, 20);
+  reading_.entries.clear();
+  AddEntry(7, 2, "wwan3", At(7)->counts);
+  reading_.patterns = {{"satellite", {"sat0"}}, {"lte", {"wwan*"}}};
+  At(7)->counts = Packets(22, 21);
+  Load(7, 2, 3);
+  reading_.names[3] = "mobile";
+  reading_.patterns = {{"satellite", {"sat0"}}, {"mobile", {"wwan*"}}};
+  At(7)->counts = Packets(25, 30);
+  EXPECT_THAT(Count(), ElementsAre("lte wwan3 2 1", "mobile wwan3 3 9",
+
+                                   "satellite wwan3 9 7"));
+}
+
 // The program makes an entry that counts from 0. The bug would be that all packets of
 // before count for the new uplink.
 TEST_F(LinksTest, ARenamedInterfaceCountsForItsNewUplinkFromThenOn) {

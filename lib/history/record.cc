@@ -18,8 +18,10 @@
 // other. A record that fails, or is killed, changes neither. The next one finds the old
 // totals, and records everything. If an error happens afterwards, while room is made, its
 // message says that the traffic was recorded. If a meter's boot or maps are gone, it
-// cannot be read any more: what it counted after its last record is lost. This is the
-// only loss, at most an interval, and it is visible as a gap.
+// cannot be read any more: what its series counted after its last record is lost. This
+// is the only loss, at most an interval, and it is visible as a gap: "lost", or "unnamed"
+// if the boot is the same and interfaces of uplinks are read. These count on without a
+// meter, so that only the names of their bytes are lost.
 //
 // The hour is that of the middle of the interval, for intervals of up to an hour. So
 // traffic of the last minute before midnight belongs to that day, although it is recorded
@@ -69,6 +71,7 @@ constexpr int kMostMeters = 16;
 struct Meter {
   int64_t id = 0;
   bool is_new = false;
+  // The last record of it. The last record of its interfaces, or the load, if it is new.
   int64_t recorded_at = 0;
   int64_t recorded_boottime = 0;
 };
@@ -109,6 +112,24 @@ absl::Status AddGap(Database* history, int64_t begin, int64_t end,
       .Run();
 }
 
+// Finds when a meter of this boot was recorded with the interfaces of this reading.
+absl::Status FindLastLinks(Database* history, const Reading& reading,
+                           bool* found, Meter* meter) {
+  *found = false;
+  if (!reading.links) return absl::OkStatus();
+  Statement query = history->Prepare(
+      "SELECT recorded_at, recorded_boottime FROM meter WHERE boot_id = ? AND "
+      "id IN (SELECT meter FROM interface WHERE network = ?)");
+  query.Bind(1, reading.boot_id)
+      .Bind(2, static_cast<int64_t>(reading.links->network));
+  if (query.Step()) {
+    *found = true;
+    meter->recorded_at = query.Integer(0);
+    meter->recorded_boottime = query.Integer(1);
+  }
+  return query.status();
+}
+
 // Finds or makes the row of the meter; adds the gap between two meters.
 absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   Meter meter;
@@ -126,13 +147,18 @@ absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   Statement last = history->Prepare(
       "SELECT recorded_at FROM meter ORDER BY id DESC LIMIT 1");
   const int64_t start = reading.start();
+  meter.recorded_at = start;
+  meter.recorded_boottime = reading.start_ns / 1000000000;
+  bool is_unnamed = false;
+  NETMETER_RETURN_IF_ERROR(
+      FindLastLinks(history, reading, &is_unnamed, &meter));
   if (last.Step()) {
     const int64_t end = last.Integer(0);
     NETMETER_RETURN_IF_ERROR(last.Run());
     // The present clock may be behind: a host without a hardware clock begins in 1970.
     NETMETER_RETURN_IF_ERROR(
         AddGap(history, end, start < end ? std::max(end, reading.now) : start,
-               "lost"));
+               is_unnamed ? "unnamed" : "lost"));
   }
   NETMETER_RETURN_IF_ERROR(last.status());
   NETMETER_RETURN_IF_ERROR(
@@ -150,21 +176,18 @@ absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   return meter;
 }
 
-// Seconds since the last record, or since a new meter began to count.
+// Seconds in which what this record adds was counted.
 int64_t Elapsed(const Reading& reading, const Meter& meter) {
-  return reading.boottime - (meter.is_new ? reading.start_ns / 1000000000
-                                          : meter.recorded_boottime);
+  return reading.boottime - meter.recorded_boottime;
 }
 
 // Finds the hour for the traffic since the last record, and adds gaps.
 absl::StatusOr<LocalHour> FindHour(Database* history, const Reading& reading,
                                    const Meter& meter) {
   const int64_t elapsed = Elapsed(reading, meter);
-  if (!meter.is_new) {
-    const int64_t expected = meter.recorded_at + elapsed;
-    if (std::abs(reading.now - expected) > kClockStep) {
-      NETMETER_RETURN_IF_ERROR(AddGap(history, expected, reading.now, "clock"));
-    }
+  const int64_t expected = meter.recorded_at + elapsed;
+  if (std::abs(reading.now - expected) > kClockStep) {
+    NETMETER_RETURN_IF_ERROR(AddGap(history, expected, reading.now, "clock"));
   }
   if (elapsed > kLate) {
     NETMETER_RETURN_IF_ERROR(
@@ -309,11 +332,15 @@ absl::Status ReplaceTotals(Database* history, int64_t meter,
   return remove.status();
 }
 
-absl::StatusOr<SeenLinks> ReadSeenLinks(Database* history, int64_t meter) {
+// As the last record of this boot saw them, whatever meter it read.
+absl::StatusOr<SeenLinks> ReadSeenLinks(Database* history, int64_t meter,
+                                        int64_t network) {
   Statement query = history->Prepare(
       "SELECT ifindex, name, uplink, tx_bytes, rx_bytes, tx_packets, "
-      "rx_packets FROM interface WHERE meter = ?");
-  query.Bind(1, meter);
+      "rx_packets FROM interface WHERE meter = ?1 OR (network = ?2 AND meter "
+      "IN (SELECT id FROM meter WHERE boot_id = (SELECT boot_id FROM meter "
+      "WHERE id = ?1)))");
+  query.Bind(1, meter).Bind(2, network);
   const auto number = [&query](int column) {
     return static_cast<uint64_t>(query.Integer(column));
   };
@@ -328,11 +355,12 @@ absl::StatusOr<SeenLinks> ReadSeenLinks(Database* history, int64_t meter) {
   return seen;
 }
 
-absl::Status ReplaceSeenLinks(Database* history, int64_t meter,
+absl::Status ReplaceSeenLinks(Database* history, int64_t meter, int64_t network,
                               const SeenLinks& seen) {
   NETMETER_RETURN_IF_ERROR(
-      history->Prepare("DELETE FROM interface WHERE meter = ?")
+      history->Prepare("DELETE FROM interface WHERE meter = ? OR network = ?")
           .Bind(1, meter)
+          .Bind(2, network)
           .Run());
   Statement insert = history->Prepare(
       "INSERT INTO interface VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)");
@@ -344,7 +372,7 @@ absl::Status ReplaceSeenLinks(Database* history, int64_t meter,
     };
     bind(static_cast<uint64_t>(meter));
     bind(link.first);
-    bind(0);  // `device` has no meaning any more
+    bind(static_cast<uint64_t>(network));
     insert.Bind(++column, ToUtf8(link.second.name));
     insert.Bind(++column, link.second.uplink);
     for (const uint64_t count : {counts.tx_bytes, counts.rx_bytes,
@@ -360,10 +388,11 @@ absl::Status ReplaceSeenLinks(Database* history, int64_t meter,
 absl::Status AddLinksOf(Database* history, int64_t meter,
                         const LinkReading& links, const Totals& before,
                         Totals* now) {
-  auto seen = ReadSeenLinks(history, meter);
+  const auto network = static_cast<int64_t>(links.network);
+  auto seen = ReadSeenLinks(history, meter, network);
   if (!seen.ok()) return seen.status();
   AddLinks(CountLinks(links, &*seen), before, now);
-  return ReplaceSeenLinks(history, meter, *seen);
+  return ReplaceSeenLinks(history, meter, network, *seen);
 }
 
 // Deletes totals that no record needs again: those of meters of another boot. Keeps

@@ -211,6 +211,7 @@ absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
         "the uplinks are those of another network namespace (run it there: ip "
         "netns exec, nsenter --net)");
   }
+  links.network = *own;
   auto interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   links.interfaces = *std::move(interfaces);

@@ -261,6 +261,41 @@ class BillTest(GatewayTest):
         self.assertEqual(json.loads(done.stdout)[0]["used_bytes"], total["tx"] + total["rx"])
 
 
+class UnloadTest(GatewayTest):
+    """An unload and a load, or a load --restart, lose names, but no byte of an uplink. The
+    bug: what had passed since the last record was in no sum."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.load({"uplinks": cls.UPLINKS})
+        cls.database = os.path.join(cls.directory, "history.db")
+
+    def send(self):
+        self.meter.run([lab.PYTHON, "-c", SEND, "10.77.1.2"])
+
+    def record(self):
+        """{kind: bytes sent}, and the gaps."""
+        lab.run(lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
+        usage = json.loads(lab.run(lab.LIST, "usage", "--database", self.database, "--uplink", "satellite", "--json"))
+        return {row["kind"]: row["tx_bytes"] for row in usage["rows"]}, [gap["what"] for gap in usage["gaps"]]
+
+    def test_what_an_interface_counted_meanwhile_belongs_to_its_uplink(self):
+        self.send()
+        self.assertEqual(self.record(), ({"binary": SENT, "uncounted": 0}, []))
+        self.send()
+        self.meter.unload()
+        self.send()
+        self.meter.load(self.config)
+        self.send()
+        self.assertEqual(self.record(), ({"binary": 2 * SENT, "uncounted": 2 * SENT}, ["unnamed"]))
+        self.send()
+        lab.run(lab.LOADER, "load", "--restart", "--quiet", "--pin-dir", self.meter.pin_dir)
+        self.assertEqual(self.record(), ({"binary": 2 * SENT, "uncounted": 3 * SENT}, 2 * ["unnamed"]))
+        table = lab.run(lab.LIST, "usage", "--database", self.database).decode()
+        self.assertIn(", an unload and a load; the bytes of uplinks are in the row tunnels and kernel, others in no sum", table)
+
+
 class ForeignSysTest(GatewayTest):
     """/sys has the interfaces of the namespace of its mount, such as before `nsenter --net`.
     The bug: one of the same name that was made anew there was taken for the meter's, whose

@@ -301,13 +301,14 @@ std::string FormatGaps(const std::vector<Gap>& gaps) {
                     Unbroken(FormatTime(gap.begin)), "</td><td>",
                     Unbroken(FormatTime(gap.end)), "</td></tr>\n");
   }
-  return absl::StrCat(html,
-                      "</table>\n<p class=\"faint\">lost: the host or the "
-                      "meter started again; at "
-                      "most what was counted after the last record is missing. "
-                      "delayed: nothing "
-                      "was recorded, and the bytes stand at the end. clock: "
-                      "the clock was set.</p></section>\n");
+  return absl::StrCat(
+      html,
+      "</table>\n<p class=\"faint\">lost: the host or the meter started again; "
+      "at most what was counted after the last record is missing. unnamed: the "
+      "meter started again; the bytes of uplinks are in the row tunnels and "
+      "kernel, others are missing. delayed: nothing was recorded, and the "
+      "bytes "
+      "stand at the end. clock: the clock was set.</p></section>\n");
 }
 
 }  // namespace

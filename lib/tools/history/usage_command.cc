@@ -45,6 +45,8 @@ row by hour, day, month or year, of both directions, as far as its time is over.
 
 What is not known exactly stands below the table:
   lost     a reboot or an unload: at most what was counted since the last record
+  unnamed  an unload and a load: the bytes of uplinks are in `tunnels and kernel`,
+           others in no sum
   delayed  nothing was recorded for a time: its bytes stand in the hour of its end
   clock    the clock was set: the bytes are right, their day is that of the clock
 

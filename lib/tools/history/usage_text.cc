@@ -37,6 +37,11 @@ std::string DescribeGap(const Gap& gap) {
     return absl::StrCat("delayed: ", times,
                         ", no record; its bytes are in the hour of its end");
   }
+  if (gap.what == "unnamed") {
+    return absl::StrCat("unnamed: ", times,
+                        ", an unload and a load; the bytes of uplinks are in ",
+                        "the row ", kUncountedName, ", others in no sum");
+  }
   return absl::StrCat("lost: ", times,
                       ", a reboot or an unload; its bytes are in no sum");
 }

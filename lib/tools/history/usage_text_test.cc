@@ -42,6 +42,7 @@ class UsageTextTest : public testing::Test {
     for (const UsageRow& row : usage_.rows) usage_.sum += row.counters;
     usage_.shortfalls = {{"satellite", 4096, 12}};
     usage_.gaps = {{1795000000, 1795000060, "lost"},
+                   {1795000000, 1795000060, "unnamed"},
                    {1795000100, 1795010060, "delayed"},
                    {1795000100, 1794000060, "clock"}};
   }
@@ -64,6 +65,9 @@ TEST_F(UsageTextTest, TableHasPeriodSharesSumShortfallsAndGaps) {
       "dropped some, or, if it is little, packets passed while a record read\n"
       "lost: 2026-11-18 11:06 to 2026-11-18 11:07, a reboot or an unload; "
       "its bytes are in no sum\n"
+      "unnamed: 2026-11-18 11:06 to 2026-11-18 11:07, an unload and a load; "
+      "the bytes of uplinks are in the row tunnels and kernel, others in no "
+      "sum\n"
       "delayed: 2026-11-18 11:08 to 2026-11-18 13:54, no record; its bytes are "
       "in "
       "the hour of its end\n"
@@ -144,7 +148,7 @@ TEST_F(UsageTextTest, JsonHasExactNumbersShortfallsAndGaps) {
   EXPECT_EQ(json["sum"]["rx_bytes"], 1036);
   EXPECT_EQ(json["shortfalls"][0]["uplink"], "satellite");
   EXPECT_EQ(json["shortfalls"][0]["tx_bytes"], 4096);
-  EXPECT_EQ(json["gaps"][2]["what"], "clock");
+  EXPECT_EQ(json["gaps"][3]["what"], "clock");
   query_.by = UsageBy::kDay;
   EXPECT_THAT(FormatUsageJson(usage_, query_), HasSubstr("\"day\": \"mme\""));
 }
