@@ -24,7 +24,7 @@ struct Cgroup {
 };
 
 // The mount point of cgroup v2 whose root is the root of the hierarchy, from
-// /proc/self/mountinfo (cgroups(7)). NotFound says what to do.
+// /proc/thread-self/mountinfo (cgroups(7)). NotFound says what to do.
 absl::StatusOr<std::string> FindCgroupRoot();
 
 // InvalidArgument if this is no directory of cgroup v2.

@@ -22,8 +22,9 @@ KernelObject IdentifyObject(int fd) {
   KernelObject object;
   // No call of bpf(2) returns the kind of a descriptor, but the name of its inode does.
   char target[64] = "";
-  const ssize_t length = readlink(absl::StrCat("/proc/self/fd/", fd).c_str(),
-                                  target, sizeof(target) - 1);
+  const ssize_t length =
+      readlink(absl::StrCat("/proc/thread-self/fd/", fd).c_str(), target,
+               sizeof(target) - 1);
   const absl::string_view kind(target, length < 0 ? 0 : length);
   if (length < 0) object.error = errno;
   const auto failed = [&object] {
@@ -79,7 +80,7 @@ std::string Describe(int fd) {
 }
 
 uint64_t FdInfoNumber(int fd, const std::string& key) {
-  std::ifstream file(absl::StrCat("/proc/self/fdinfo/", fd));
+  std::ifstream file(absl::StrCat("/proc/thread-self/fdinfo/", fd));
   std::string name, value;
   while (file >> name >> value) {
     if (name == key + ":") return std::strtoull(value.c_str(), nullptr, 10);

@@ -79,8 +79,8 @@ std::string TextOf(const char (&field)[N]) {
   return std::string(field, strnlen(field, N));
 }
 
-// A number of /proc/self/fdinfo, such as "memlock" or "frozen", which bpf(2) does not
-// report. 0 if the file has no such line.
+// A number of /proc/thread-self/fdinfo, such as "memlock" or "frozen", which bpf(2) does
+// not report. 0 if the file has no such line.
 uint64_t FdInfoNumber(int fd, const std::string& key);
 
 // Whether the link pinned at `link_pin` still has its program attached: to this cgroup,

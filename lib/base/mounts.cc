@@ -75,7 +75,7 @@ std::vector<Mount> ParseMounts(const std::string& text) {
 }
 
 std::vector<Mount> ReadMounts() {
-  std::ifstream file("/proc/self/mountinfo");
+  std::ifstream file("/proc/thread-self/mountinfo");
   std::string text;
   for (std::string line; std::getline(file, line);) text += line + '\n';
   return ParseMounts(text);

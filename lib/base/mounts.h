@@ -25,9 +25,9 @@ struct Mount {
   uint64_t device = 0;  // st_dev
 };
 
-// The mounts of /proc/self/mountinfo, in the order of mounting as far as it is known. If
-// two are on one path, the last one is visible. Mounts of other mount namespaces are left
-// out, because their paths mean nothing here.
+// The mounts of /proc/thread-self/mountinfo, in the order of mounting as far as it is
+// known. If two are on one path, the last one is visible. Mounts of other mount
+// namespaces are left out, because their paths mean nothing here.
 std::vector<Mount> ReadMounts();
 
 // Parses a text in the format of mountinfo. Skips lines that do not have this format.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/proc.h"
 #include "lib/base/status_util.h"
 #include "netmeter/sample.h"
 
@@ -121,13 +122,12 @@ const SocketOwner& Attribution::OfSlot(uint32_t slot) {
 // Reads the socket's value through a copy of the descriptor, made by this process.
 bool Attribution::OwnerByDescriptor(const Holder& holder, uint64_t cookie,
                                     nm_owner* owner) {
-  if (holder.pid != process_id_) {
-    process_ =
-        UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, holder.pid, 0)));
-    process_id_ = holder.pid;
+  if (holder.tid != thread_id_) {
+    thread_ = OpenThread(holder.pid, holder.tid);
+    thread_id_ = holder.tid;
   }
   const UniqueFd copy(
-      static_cast<int>(syscall(SYS_pidfd_getfd, process_.get(), holder.fd, 0)));
+      static_cast<int>(syscall(SYS_pidfd_getfd, thread_.get(), holder.fd, 0)));
   uint64_t found = 0;
   socklen_t size = sizeof(found);
   // This number may belong to another file by now.

@@ -10,8 +10,8 @@
 // For other sockets the kernel does not dump the storage (inet_sk_diag_fill() ends before
 // it for those without struct inet_connection_sock). The socket table has the series of
 // those that had a packet. The others are read through a copy of the descriptor
-// (pidfd_getfd(2)), as the loader does for pre-existing sockets. The copy's cookie must
-// be that of the dump.
+// (pidfd_getfd(2)), as the loader does for pre-existing sockets; of a thread other than
+// the main one, on Linux 6.9 and newer. The copy's cookie must be that of the dump.
 //
 //   auto attribution = Attribution::Open("/run/netmeter");
 //   request.owners = (*attribution)->owners();
@@ -83,8 +83,8 @@ class Attribution {
   UniqueFd owners_;
   UniqueFd sockets_;
   uint32_t socket_mask_ = 0;
-  UniqueFd process_;  // a pidfd of process_id_
-  uint32_t process_id_ = 0;
+  UniqueFd thread_;  // a pidfd of thread_id_
+  uint32_t thread_id_ = 0;
   nm_u64 moves_ = 0;  // valid for by_slot_ and reader_
   std::unordered_map<uint32_t, SocketOwner> by_slot_;
   SocketOwner found_;

@@ -4,7 +4,7 @@
 //   SocketPoll poll("/run/netmeter");
 //   poll.Run(options, [](const SocketRow& row) { ... });
 //
-// Memory grows only by 12 bytes for each socket that a process holds.
+// Memory grows only by 16 bytes for each socket that a process holds.
 //
 // Threads: one; see networks.h.
 

@@ -18,7 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "bpf/internal.h"
-#include "lib/base/path.h"
+#include "lib/base/proc.h"
 
 namespace {
 
@@ -55,9 +55,6 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
 #endif
@@ -212,7 +209,7 @@ std::string ServiceOfUnit(const std::map<std::string, std::string>& units,
 // proc(5): "Uid:" and "Gid:" have the real, effective, saved and file system ids, as seen
 // in this user namespace.
 std::optional<RealIds> RealIdsOf(uint32_t tgid) {
-  std::ifstream file(absl::StrCat("/proc/", tgid, "/status"));
+  std::ifstream file(FolderOfProcess(tgid) + "/status");
   std::string line;
   RealIds ids = {UINT32_MAX, UINT32_MAX};
   while (std::getline(file, line)) {
@@ -261,31 +258,24 @@ std::string NameOfRunning(const std::string& comm, const std::string& arguments,
 
 namespace {
 
-std::vector<std::string> NamesIn(const std::string& directory) {
-  return ListDirectory(directory).value_or(std::vector<std::string>());
-}
-
 // The processes of the machine. Empty in a private PID namespace: /proc has that
 // namespace's numbers, and the kernel part uses those of the initial one.
 std::vector<uint32_t> RunningTgids() {
   std::vector<uint32_t> tgids;
   struct stat about;
   constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // include/linux/proc_ns.h
-  if (stat("/proc/self/ns/pid", &about) != 0 ||
+  if (stat("/proc/thread-self/ns/pid", &about) != 0 ||
       about.st_ino != kInitialPidNamespace) {
     return tgids;
   }
-  for (const std::string& name : NamesIn("/proc")) {
-    uint32_t tgid;
-    if (absl::SimpleAtoi(name, &tgid)) tgids.push_back(tgid);
-  }
+  ForEachProcess([&](uint32_t tgid) { tgids.push_back(tgid); });
   return tgids;
 }
 
 // The path below cgroup v2; empty: not known. Its line begins with "0::", cgroups(7).
 // Other lines are for v1 hierarchies.
 std::string CgroupOf(uint32_t tgid) {
-  std::ifstream file(absl::StrCat("/proc/", tgid, "/cgroup"));
+  std::ifstream file(FolderOfProcess(tgid) + "/cgroup");
   std::string line;
   while (std::getline(file, line)) {
     if (absl::StartsWith(line, "0::/")) return line.substr(3);
@@ -298,7 +288,7 @@ std::string CgroupOf(uint32_t tgid) {
 std::vector<RunningProcess> RunningProcesses() {
   std::vector<RunningProcess> processes;
   for (const uint32_t tgid : RunningTgids()) {
-    const std::string base = absl::StrCat("/proc/", tgid);
+    const std::string base = FolderOfProcess(tgid);
     char exe[4096];
     ssize_t length = readlink((base + "/exe").c_str(), exe,
                               sizeof(exe));  // fails for kernel threads
@@ -306,7 +296,9 @@ std::vector<RunningProcess> RunningProcesses() {
     // An update may have replaced the file since the exec.
     std::string path(exe, static_cast<size_t>(length));
     path = std::string(absl::StripSuffix(path, " (deleted)"));
-    std::string comm = ReadSome(base + "/comm", kMaxCmdline);
+    // The main thread's, which exec(2) sets. Others may have names of their own.
+    std::string comm =
+        ReadSome(absl::StrCat("/proc/", tgid, "/comm"), kMaxCmdline);
     comm = std::string(absl::StripSuffix(comm, "\n"));
     std::string arguments = ReadSome(base + "/cmdline", kMaxCmdline);
     processes.push_back(
@@ -325,19 +317,6 @@ std::vector<RunningProcess> RunningProcesses() {
 
 namespace {
 
-// Ticks after boot; 0 if it has ended. Process ids are used again: a child's may be lower
-// than its parent's.
-uint64_t StartTimeOf(uint32_t tgid) {
-  const std::string stat =
-      ReadSome(absl::StrCat("/proc/", tgid, "/stat"), 4096);
-  // proc(5): the 22nd field. The second, "(name)", may have spaces.
-  const std::vector<absl::string_view> fields =
-      absl::StrSplit(absl::string_view(stat).substr(stat.rfind(')') + 1), ' ');
-  uint64_t ticks = 0;
-  if (fields.size() > 20 && !absl::SimpleAtoi(fields[20], &ticks)) return 0;
-  return ticks;
-}
-
 // Whether a process is in `cgroup` or below; "" is the root.
 bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
   const std::string path = CgroupOf(tgid);
@@ -345,6 +324,22 @@ bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
   return cgroup.empty() ||
          (absl::StartsWith(path, cgroup) &&
           (path.size() == cgroup.size() || path[cgroup.size()] == '/'));
+}
+
+// Our own descriptor of the socket with this number. False if it is no IPv4 or IPv6
+// socket: the link in /proc does not show the family.
+bool CopySocket(const UniqueFd& pidfd, uint32_t number, OpenSocket* found) {
+  // This is a duplicate, so the other process does not notice.
+  found->fd = UniqueFd(
+      static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), number, 0)));
+  const auto get = [found](int option, auto* value) {
+    socklen_t size = sizeof(*value);
+    return getsockopt(found->fd.get(), SOL_SOCKET, option, value, &size) == 0;
+  };
+  int domain = 0;
+  return found->fd.ok() && get(SO_DOMAIN, &domain) &&
+         (domain == AF_INET || domain == AF_INET6) &&
+         get(SO_PROTOCOL, &found->protocol) && get(SO_COOKIE, &found->cookie);
 }
 
 }  // namespace
@@ -360,48 +355,32 @@ absl::Status ForEachOpenSocket(
   absl::Status status;
   std::vector<std::pair<uint64_t, uint32_t>> by_age;
   for (const uint32_t tgid : running) {
-    if (IsInCgroup(tgid, below)) by_age.emplace_back(StartTimeOf(tgid), tgid);
+    if (IsInCgroup(tgid, below))
+      by_age.emplace_back(StartOfProcess(tgid), tgid);
   }
+  // Process ids are used again: a child's may be lower than its parent's.
   std::sort(by_age.rbegin(), by_age.rend());
-  for (const auto& [age, tgid] : by_age) {
-    // If a process ends meanwhile, its pidfd fails (ESRCH), so a reused number is not
-    // confused with it.
-    UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, tgid, 0)));
-    const std::string base = absl::StrCat("/proc/", tgid, "/fd/");
-    if (!pidfd.ok()) continue;
-    for (const std::string& name : NamesIn(base)) {
-      int number;
-      char target[16];
-      if (!absl::SimpleAtoi(name, &number)) continue;
-      const ssize_t length =
-          readlink((base + name).c_str(), target, sizeof(target));
-      if (length < 0 && errno == EACCES) {
+  for (const auto& entry : by_age) {
+    ForEachTable(entry.second, [&](const Thread& thread) {
+      // If the thread ends meanwhile, its pidfd fails (ESRCH), so a reused number is not
+      // confused with it.
+      const UniqueFd pidfd = OpenThread(thread.pid, thread.tid);
+      if (!pidfd.ok()) return;
+      const bool all = ForEachDescriptor(
+          thread, [&](uint32_t number, absl::string_view link) {
+            OpenSocket found;
+            found.tgid = thread.pid;
+            if (absl::StartsWith(link, "socket:[") &&
+                CopySocket(pidfd, number, &found)) {
+              body(found);
+            }
+          });
+      if (!all) {
         status = absl::PermissionDeniedError(
-            absl::StrCat("read ", base, name, ": ", strerror(EACCES),
+            absl::StrCat("read ", thread.folder, "/fd: ", strerror(EACCES),
                          " (needs CAP_SYS_PTRACE)"));
       }
-      if (length < 8 || memcmp(target, "socket:[", 8) != 0) continue;
-      // This is a duplicate, so the other process does not notice. Sockets of other
-      // families come this far, too, because the link in /proc does not show the family.
-      OpenSocket found;
-      found.tgid = tgid;
-      found.fd = UniqueFd(
-          static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), number, 0)));
-      int domain = 0;
-      socklen_t size = sizeof(domain), protocol = sizeof(found.protocol),
-                cookie = sizeof(found.cookie);
-      if (!found.fd.ok() ||
-          getsockopt(found.fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) !=
-              0 ||
-          (domain != AF_INET && domain != AF_INET6) ||
-          getsockopt(found.fd.get(), SOL_SOCKET, SO_PROTOCOL, &found.protocol,
-                     &protocol) != 0 ||
-          getsockopt(found.fd.get(), SOL_SOCKET, SO_COOKIE, &found.cookie,
-                     &cookie) != 0) {
-        continue;
-      }
-      body(found);
-    }
+    });
   }
   return status;
 }

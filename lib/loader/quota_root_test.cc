@@ -155,7 +155,7 @@ TEST_F(QuotaRootTest, ANoteSaysThatOpenSocketsAreOutOfReach) {
               EXPECT_THAT(loaded->notes,
                           testing::Contains(testing::MatchesRegex(
                               "open sockets are unattributed until closed: "
-                              "read /proc/[0-9]*/fd/[0-9]*: Permission denied "
+                              "read /proc/[0-9]*/fd: Permission denied "
                               ".needs CAP_SYS_PTRACE.")));
               return HasFailure() ? 1 : 0;
             }),

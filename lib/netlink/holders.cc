@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/netlink/holders.h"
 
-#include <dirent.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <fstream>
-#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -13,26 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "lib/base/proc.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-
-// Calls body for each name in the directory that is a number; never if the directory
-// cannot be read.
-template <typename Body>
-void ForEachNumber(const std::string& path, const Body& body) {
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));
-  if (!directory) return;
-  while (const dirent* const entry = readdir(directory.get())) {
-    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
-    body(dirfd(directory.get()), entry->d_name);
-  }
-}
 
 // The number of "socket:[123]", with its prefix "socket:["; false for other files.
 template <typename Number>
@@ -45,30 +27,24 @@ bool InodeOf(absl::string_view link, absl::string_view prefix, Number* inode) {
 
 }  // namespace
 
-void Holders::ReadProcess(const std::string& pid) {
+void Holders::ReadProcess(uint32_t pid) {
   Process process = {};
-  if (!absl::SimpleAtoi(pid, &process.pid)) return;
+  process.pid = pid;
   const size_t before = entries_.size();
-  const uint32_t index = static_cast<uint32_t>(processes_.size());
-  ForEachNumber(absl::StrCat("/proc/", pid, "/fd"), [&](int directory,
-                                                        const char* number) {
-    char buffer[64];
-    const ssize_t size = readlinkat(directory, number, buffer, sizeof(buffer));
-    if (size <= 0) return;
-    const absl::string_view link(buffer, static_cast<size_t>(size));
-    Network network;
-    if (InodeOf(link, "net:[", &network.inode)) {
-      network.path = absl::StrCat("/proc/", pid, "/fd/", number);
-      networks_.push_back(std::move(network));
-      return;
-    }
-    Entry entry = {};
-    entry.process = index;
-    if (!InodeOf(link, "socket:[", &entry.inode) ||
-        !absl::SimpleAtoi(number, &entry.fd)) {
-      return;
-    }
-    entries_.push_back(entry);
+  ForEachTable(pid, [&](const Thread& thread) {
+    ForEachDescriptor(thread, [&](uint32_t fd, absl::string_view link) {
+      Network network;
+      if (InodeOf(link, "net:[", &network.inode)) {
+        network.path = absl::StrCat(thread.folder, "/fd/", fd);
+        networks_.push_back(std::move(network));
+        return;
+      }
+      Entry entry = {};
+      entry.process = static_cast<uint32_t>(processes_.size());
+      entry.fd = fd;
+      entry.tid = thread.tid;
+      if (InodeOf(link, "socket:[", &entry.inode)) entries_.push_back(entry);
+    });
   });
   if (entries_.size() == before) return;
   std::ifstream comm(absl::StrCat("/proc/", pid, "/comm"));
@@ -78,14 +54,20 @@ void Holders::ReadProcess(const std::string& pid) {
 
 Holders Holders::Read() {
   Holders holders;
-  ForEachNumber("/proc",
-                [&](int, const char* pid) { holders.ReadProcess(pid); });
-  const auto& processes = holders.processes_;
-  std::sort(holders.entries_.begin(), holders.entries_.end(),
-            [&](const Entry& a, const Entry& b) {
-              return std::tie(a.inode, processes[a.process].pid, a.fd) <
-                     std::tie(b.inode, processes[b.process].pid, b.fd);
-            });
+  ForEachProcess([&](uint32_t pid) { holders.ReadProcess(pid); });
+  const auto place = [&holders](const Entry& entry) {
+    return std::make_tuple(entry.inode, holders.processes_[entry.process].pid,
+                           entry.fd);
+  };
+  auto& entries = holders.entries_;
+  std::sort(
+      entries.begin(), entries.end(),
+      [&](const Entry& a, const Entry& b) { return place(a) < place(b); });
+  entries.erase(std::unique(entries.begin(), entries.end(),
+                            [&](const Entry& a, const Entry& b) {
+                              return place(a) == place(b);
+                            }),
+                entries.end());
   return holders;
 }
 

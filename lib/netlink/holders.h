@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds the processes that have a socket open. Like ss(8), reads /proc/PID/fd of all
-// processes that this user may see. A process that starts or ends meanwhile may be
-// missing.
+// Finds the processes that have a socket open. Like ss(8), reads the descriptors of all
+// processes that this user may see, but of all their threads. A process that starts or
+// ends meanwhile may be missing.
 //
 //   const Holders holders = Holders::Read();
 //   holders.ForEach(socket.inode, [](const Holder& holder) { ... });
@@ -23,17 +23,19 @@ namespace internal {
 
 struct Holder {
   uint32_t pid = 0;
+  uint32_t tid = 0;  // a thread that has this descriptor
   uint32_t fd = 0;
   const std::string* name = nullptr;  // the process's name: /proc/PID/comm
 };
 
 class Holders {
  public:
-  // Costs a system call for each descriptor of each process, and 12 bytes for each socket
-  // among them.
+  // Costs a system call for each descriptor and each thread of each process, and 16 bytes
+  // for each socket among them.
   static Holders Read();
 
-  // Calls body in the order of pid and fd.
+  // Calls body in the order of pid and fd. A descriptor that several tables of a process
+  // have comes once.
   template <typename Body>
   void ForEach(uint32_t inode, const Body& body) const {
     if (inode == 0) return;
@@ -43,6 +45,7 @@ class Holders {
     for (; entry != entries_.end() && entry->inode == inode; ++entry) {
       Holder holder;
       holder.pid = processes_[entry->process].pid;
+      holder.tid = entry->tid;
       holder.fd = entry->fd;
       holder.name = &processes_[entry->process].name;
       body(holder);
@@ -57,13 +60,14 @@ class Holders {
     uint32_t inode;
     uint32_t process;  // index in processes_
     uint32_t fd;
+    uint32_t tid;
   };
   struct Process {
     uint32_t pid;
     std::string name;
   };
 
-  void ReadProcess(const std::string& pid);
+  void ReadProcess(uint32_t pid);
 
   std::vector<Entry> entries_;
   std::vector<Process> processes_;

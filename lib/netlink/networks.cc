@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/netlink/networks.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -9,10 +8,11 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
-#include <memory>
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/path.h"
+#include "lib/base/proc.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 
@@ -21,19 +21,6 @@ namespace internal {
 namespace {
 
 constexpr char kOwn[] = "/proc/thread-self/ns/net";
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-
-template <typename Body>
-void ForEachName(const char* path, const Body& body) {
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path));
-  if (!directory) return;
-  while (const dirent* const entry = readdir(directory.get())) {
-    if (entry->d_name[0] != '.') body(std::string(entry->d_name));
-  }
-}
 
 // A file of /run/netns is not a namespace if its mount has gone.
 bool IsNamespace(const std::string& path) {
@@ -62,19 +49,21 @@ std::vector<Network> AllNetworks(const std::vector<Network>& open,
       *hidden |= errno == EACCES || errno == EPERM;
       return;
     }
-    if (!IsNamespace(path)) return;
-    if (!seen.insert(about.st_ino).second) return;
+    if (seen.count(about.st_ino) != 0 || !IsNamespace(path)) return;
+    seen.insert(about.st_ino);
     Network network;
     network.inode = about.st_ino;
     network.path = path;
     networks.push_back(network);
   };
-  ForEachName("/run/netns", [&](const std::string& name) {
+  const auto named = ListDirectory("/run/netns");
+  for (const std::string& name :
+       named.ok() ? *named : std::vector<std::string>()) {
     add(absl::StrCat("/run/netns/", name));
-  });
-  ForEachName("/proc", [&](const std::string& name) {
-    if (name[0] < '1' || name[0] > '9') return;
-    add(absl::StrCat("/proc/", name, "/ns/net"));
+  }
+  ForEachProcess([&](uint32_t pid) {
+    ForEachThread(
+        pid, [&](const Thread& thread) { add(thread.folder + "/ns/net"); });
   });
   for (const Network& network : open) {
     if (seen.count(network.inode) == 0) add(network.path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The network namespaces of the host: those of its processes, those that ip-netns(8)
+// The network namespaces of the host: those of its threads, those that ip-netns(8)
 // keeps in /run/netns, and those that a process has open as a file. Does not find a
 // namespace that only its sockets and interfaces keep alive.
 //

@@ -13,11 +13,11 @@
 #include <memory>
 #include <set>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/mounts.h"
+#include "lib/base/proc.h"
 #include "lib/base/unique_fd.h"
 
 namespace netmeter {
@@ -74,38 +74,34 @@ uint32_t ProgramOfPerfEvent(int pid, int fd, std::string* attachment) {
 
 // Calls neither stat(2) nor open(2) on the target of a descriptor: if it is a file of
 // NFS or FUSE whose server hangs, they never return.
-void ReadProcess(const std::string& pid, ProgramHolders* holders) {
-  const std::string folder = absl::StrCat("/proc/", pid);
+void ReadProcess(uint32_t pid, ProgramHolders* holders) {
   std::set<uint32_t> found;
-  const auto look = [&](int directory, const dirent& entry) {
-    const std::string number = entry.d_name;
-    char text[64];
-    const ssize_t size =
-        readlinkat(directory, number.c_str(), text, sizeof(text));
-    if (size <= 0) return;
-    const absl::string_view link(text, static_cast<size_t>(size));
+  const auto look = [&](const Thread& thread, uint32_t fd,
+                        absl::string_view link) {
     uint32_t program = 0;
     // A link from BPF_OBJ_GET has a hyphen in its name, one from BPF_LINK_CREATE an
     // underscore.
     if (link == "anon_inode:bpf-prog" || link == "anon_inode:bpf-link" ||
         link == "anon_inode:bpf_link") {
-      program = ProgramOfFdInfo(absl::StrCat(folder, "/fdinfo/", number));
+      program = ProgramOfFdInfo(absl::StrCat(thread.folder, "/fdinfo/", fd));
     } else if (link == "anon_inode:[perf_event]") {
-      int process = 0, fd = 0;
-      if (absl::SimpleAtoi(pid, &process) && absl::SimpleAtoi(number, &fd)) {
-        std::string attachment;
-        program = ProgramOfPerfEvent(process, fd, &attachment);
-        if (!attachment.empty()) {
-          (*holders)[program].attachments.insert(attachment);
-        }
+      std::string attachment;
+      program = ProgramOfPerfEvent(static_cast<int>(thread.tid),
+                                   static_cast<int>(fd), &attachment);
+      if (!attachment.empty()) {
+        (*holders)[program].attachments.insert(attachment);
       }
     }
     if (program != 0) found.insert(program);
   };
-  ForEachEntry(opendir((folder + "/fd").c_str()), look);
+  ForEachTable(pid, [&](const Thread& thread) {
+    ForEachDescriptor(thread, [&](uint32_t fd, absl::string_view link) {
+      look(thread, fd, link);
+    });
+  });
   if (found.empty()) return;
   std::string name;
-  std::ifstream comm(folder + "/comm");
+  std::ifstream comm(absl::StrCat("/proc/", pid, "/comm"));
   std::getline(comm, name);
   for (const uint32_t program : found) {
     (*holders)[program].processes.push_back(absl::StrCat(pid, "/", name));
@@ -159,12 +155,9 @@ std::vector<std::string> BpfMounts() {
 
 ProgramHolders ReadProgramHolders() {
   ProgramHolders holders;
-  const std::string own = absl::StrCat(getpid());
-  ForEachEntry(opendir("/proc"), [&](int, const dirent& entry) {
-    const std::string name = entry.d_name;
-    if (name[0] >= '1' && name[0] <= '9' && name != own) {
-      ReadProcess(name, &holders);
-    }
+  const auto own = static_cast<uint32_t>(getpid());
+  ForEachProcess([&](uint32_t pid) {
+    if (pid != own) ReadProcess(pid, &holders);
   });
   for (const std::string& mount : BpfMounts()) {
     ReadPins(opendir(mount.c_str()), mount, 0, &holders);
