@@ -67,7 +67,7 @@ typedef unsigned long long nm_u64;
 
 #define NM_MAGIC 0x314d54454e42494cULL /* "LIBNETM1" in memory */
 #define NM_ABI_MAJOR 1
-#define NM_ABI_MINOR 0
+#define NM_ABI_MINOR 1
 
 #define NM_NAME_BYTES 64
 
@@ -356,13 +356,17 @@ struct nm_info {
   nm_u32 first_series;  /* slots of the first extent */
   nm_u32 first_names;
   nm_u8 names_extents;
-  nm_u8 reserved[11];
+  nm_u8 pad;
+  /* Bits 1 << NM_UPLINK_OF() of the configured uplinks that do not lead to clients of
+     this host. A sum over these has forwarded packets once. Since minor version 1. */
+  nm_u16 paid_uplinks;
+  nm_u8 reserved[8];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
-                     NM_SUFFIXES_BYTES + 4 + 5 * 1 + 2 * NM_MAX_UPLINKS +
-                     2 * 4 + 11);
+                     NM_SUFFIXES_BYTES + 4 + 6 * 1 + 2 * NM_MAX_UPLINKS +
+                     2 * 4 + 2 + 8);
 
 /* Distinguishes a special series from an ordinary one whose key is otherwise equal. */
 enum nm_special {

@@ -345,6 +345,12 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
 }
 
 // Fills new maps. Maps that an upgrade keeps already have this content.
+uint32_t PaidUplinks(const Config& config, const UplinkMaps& uplinks) {
+  std::vector<std::string> names;
+  for (const auto& uplink : config.uplinks) names.push_back(uplink.first);
+  return uplinks.BitsOf(names) & ~uplinks.BitsOf(config.forwarded_clients);
+}
+
 absl::Status FillMaps(const PinDir& pins, const Plan& plan, MeterObject* object,
                       UplinkMaps* uplinks) {
   if (!plan.meter.found) {
@@ -353,6 +359,7 @@ absl::Status FillMaps(const PinDir& pins, const Plan& plan, MeterObject* object,
   }
   NETMETER_RETURN_IF_ERROR(
       uplinks->Fill(plan.config.uplinks, plan.meter.info, pins, object));
+  object->SetPaidUplinks(PaidUplinks(plan.config, *uplinks));
   // The new links of these count at once.
   if (!plan.meter.found || plan.meter.moved) {
     NETMETER_RETURN_IF_ERROR(uplinks->Begin(pins));

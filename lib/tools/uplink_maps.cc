@@ -300,6 +300,18 @@ absl::Status AddForwardedRows(const std::string& pin_dir,
   return absl::OkStatus();
 }
 
+std::set<std::string> ReadPaidUplinks(const std::string& pin_dir) {
+  std::set<std::string> paid;
+  const auto maps = SharedMaps::Open(pin_dir);
+  if (!maps.ok()) return paid;
+  const uint32_t bits = (*maps)->view().info->paid_uplinks;
+  if (bits == 0) return paid;
+  for (const auto& uplink : ReadUplinkNames(**maps)) {
+    if ((bits >> uplink.first & 1) != 0) paid.insert(uplink.second);
+  }
+  return paid;
+}
+
 std::string PatternOf(const nm_uplink_key& key) {
   const size_t size = std::min<size_t>(key.bits / 8, NM_INTERFACE_BYTES);
   const size_t length = strnlen(key.name, size);

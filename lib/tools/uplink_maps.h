@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,10 @@ absl::StatusOr<ForwardedSamples> ReadForwardedSamples(
 // lack forwarded traffic, and the message says why, and what to do.
 absl::Status AddForwardedRows(const std::string& pin_dir,
                               std::vector<Sample>* rows);
+
+// The uplinks of the configuration, without those of forwarded_clients: what is forwarded
+// for a client passes one of those, too. Needs no root. Empty without uplinks.
+std::set<std::string> ReadPaidUplinks(const std::string& pin_dir);
 
 // Says what to do.
 absl::Status HasNoUplinks(const std::string& pin_dir);
