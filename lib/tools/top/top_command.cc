@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
@@ -49,9 +50,15 @@ constexpr char kTopFooter[] = R"(
 Keys: up and down choose a row; Enter opens its destinations, then the sockets of
 one; Backspace goes back; s: next order; i: no idle rows; /: filter; p: pause; q: quit; ?: help on
 keys and columns. A row is a service or another series. Traffic over loopback to a
-proxy has its own row, (proxy), and is in no sum. If the configuration has uplinks, a
-service has a row for each that it uses; and as root, what this host forwarded has a
-row of kind forwarded for the interface at the other side, which is in no sum.
+proxy has a row of its own, (proxy). If the configuration has uplinks, a service has a
+row for each that it uses; and as root, what this host forwarded has a row of kind
+forwarded for the interface at the other side.
+
+The lines above the table are the total: all traffic of the uplinks, or without uplinks
+this host's own. SHARE is the part of it. What is in no total is listed there: uplinks of
+forwarded_clients, interfaces in no uplink (other), traffic without an uplink, such as that
+of containers, which the uplink's total has as forwarded, and (proxy).
+
 The sockets are those of all network namespaces. The lines above them have the number
 of connections that the meter counts there, and the reason if some are not shown.
 
@@ -157,12 +164,13 @@ nlohmann::ordered_json ToJson(const TopRow& row) {
       {"uplink", ToUtf8(row.uplink)},
       {"tx_bytes_per_second", row.tx_rate},
       {"rx_bytes_per_second", row.rx_rate},
-      {"share", row.share},
+      {"share", nullptr},
       {"tx_retransmit_bytes_per_second", row.retransmit_rate},
       {"rtt_us", nullptr},
       {"connections", row.connections},
       {"tx_bytes", row.tx_bytes},
       {"rx_bytes", row.rx_bytes}};
+  if (row.share >= 0) json["share"] = row.share;
   if (row.rtt_us >= 0) json["rtt_us"] = row.rtt_us;
   return json;
 }
@@ -244,9 +252,10 @@ class TopCommand : public Command {
   absl::Status Read() {
     auto samples = meter_->ReadHost();
     if (!samples.ok()) return samples.status();
-    if (!json_) AddForwardedRows(pin_dir_, &*samples).IgnoreError();
+    has_forwarded_ = AddForwardedRows(pin_dir_, &*samples).ok();
     const Clock::time_point now = Clock::now();
-    model_.Update(*samples, std::chrono::duration<double>(now - last_).count());
+    model_.Update(*samples, std::chrono::duration<double>(now - last_).count(),
+                  ReadPaidUplinks(pin_dir_));
     last_ = now;
     return absl::OkStatus();
   }
@@ -262,8 +271,11 @@ class TopCommand : public Command {
     if (!status.ok()) return Fail(status.message());
     const std::vector<TopRow> services = model_.Services(TopSort::kRate);
     if (!json_) {
-      return Print(TopTable(services, model_.has_uplinks(), units_)
-                       .Format(TerminalWidth()));
+      const size_t width = TerminalWidth();
+      const auto head = TopHead(model_, has_forwarded_, units_, width);
+      return Print(absl::StrCat(
+          absl::StrJoin(head, "\n"), "\n",
+          TopTable(services, model_.has_uplinks(), units_).Format(width)));
     }
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
     for (const TopRow& service : services) {
@@ -368,6 +380,7 @@ class TopCommand : public Command {
         last_ +
         std::min<Clock::duration>(Interval(), std::chrono::milliseconds(500));
     while (g_ended == 0) {
+      view.SetHasForwarded(has_forwarded_);
       terminal.Show(view.Render(model_, COLS, LINES, interval_));
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
           next - Clock::now());
@@ -392,6 +405,7 @@ class TopCommand : public Command {
   double interval_ = 1;
   bool once_ = false;
   bool json_ = false;
+  bool has_forwarded_ = true;
   SizeOptions sizes_;
   SizeUnits units_ = SizeUnits::kBinary;
   std::unique_ptr<Meter> meter_;

@@ -66,7 +66,9 @@ void TopModel::AddTo(const Sample& sample, Totals* totals) {
       Delta(sample.tcp.opened + sample.tcp.accepted, sample.tcp.closed);
 }
 
-void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
+void TopModel::Update(const std::vector<Sample>& samples, double seconds,
+                      const std::set<std::string>& paid) {
+  paid_ = paid;
   has_uplinks_ = false;
   for (auto& pair : entries_) {
     pair.second.now = Totals();
@@ -87,7 +89,8 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
     AddTo(sample, &entry.now);
     has_uplinks_ = has_uplinks_ || !sample.uplink.empty();
   }
-  rates_.clear();
+  not_summed_.clear();
+  summed_rate_ = 0;
   for (auto pair = entries_.begin(); pair != entries_.end();) {
     if (!pair->second.seen) {
       pair = entries_.erase(pair);
@@ -95,7 +98,13 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
     }
     UpdateEntry(first_ ? 0 : seconds, &pair->second);
     const TopRow& row = pair->second.row;
-    rates_[SumOf(row)] += row.rate();
+    if (IsSummed(row)) {
+      summed_rate_ += row.rate();
+    } else {
+      not_summed_.insert(row.path == Path::kProxy ? "(proxy)"
+                         : row.uplink.empty()     ? "no uplink"
+                                                  : row.uplink);
+    }
     ++pair;
   }
   first_ = false;
@@ -144,15 +153,16 @@ void TopModel::Add(const Entry& entry, TopRow* row, uint64_t* rtt_us,
   row->rtt_us = Mean(*rtt_us, *rtt_count);
 }
 
-int TopModel::SumOf(const TopRow& row) {
-  return row.kind == kForwardedRow ? -1 : static_cast<int>(row.path);
+bool TopModel::IsSummed(const TopRow& row) const {
+  return row.path == Path::kDirect &&
+         (paid_.empty() || paid_.count(row.uplink) != 0);
 }
 
 void TopModel::Sort(TopSort sort, std::vector<TopRow>* rows) const {
   for (TopRow& row : *rows) {
-    const auto all = rates_.find(SumOf(row));
-    row.share =
-        all != rates_.end() && all->second > 0 ? row.rate() / all->second : 0;
+    row.share = !IsSummed(row)     ? -1
+                : summed_rate_ > 0 ? row.rate() / summed_rate_
+                                   : 0;
   }
   std::sort(rows->begin(), rows->end(),
             [sort](const TopRow& a, const TopRow& b) {
@@ -205,10 +215,8 @@ TopRow TopModel::All() const {
   TopRow all;
   uint64_t rtt_us = 0, rtt_count = 0;
   for (const auto& pair : entries_) {
-    if (SumOf(pair.second.row) != static_cast<int>(Path::kDirect)) continue;
-    Add(pair.second, &all, &rtt_us, &rtt_count);
+    if (IsSummed(pair.second.row)) Add(pair.second, &all, &rtt_us, &rtt_count);
   }
-  all.share = all.rate() > 0 ? 1 : 0;
   return all;
 }
 

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -41,9 +42,9 @@ struct TopRow {
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
   uint64_t connections = 0;  // open TCP connections
-  // Its part of the traffic of its path, or of forwarded traffic, since the last
-  // reading: 0..1.
-  double share = 0;
+  // Its part of the traffic of All() since the last reading, 0..1; -1 for a row that is
+  // not in it.
+  double share = -1;
   // Bytes a second in both directions, the newest last.
   std::array<double, kTopHistory> history = {};
 
@@ -64,8 +65,10 @@ const char* TopSortName(TopSort sort);
 class TopModel {
  public:
   // Adds a reading that came `seconds` after the last one. The first reading yields no
-  // rates. Forgets series that are missing from this reading.
-  void Update(const std::vector<Sample>& samples, double seconds);
+  // rates. Forgets series that are missing from this reading. `paid`: the uplinks that
+  // are summed; empty: all of path direct.
+  void Update(const std::vector<Sample>& samples, double seconds,
+              const std::set<std::string>& paid = {});
 
   // A row for each kind, name, path and uplink.
   std::vector<TopRow> Services(TopSort sort) const;
@@ -76,8 +79,11 @@ class TopModel {
   // Whether the last reading has uplinks.
   bool has_uplinks() const { return has_uplinks_; }
 
-  // The sum over path direct, without forwarded traffic.
+  // The sum over the paid uplinks, or else over path direct.
   TopRow All() const;
+  const std::set<std::string>& paid() const { return paid_; }
+  // Uplinks that have rows, but are not in All(); "no uplink" and "(proxy)" for others.
+  const std::set<std::string>& not_summed() const { return not_summed_; }
 
  private:
   using Key = std::tuple<Kind, std::string, Path, std::string, std::string>;
@@ -101,10 +107,9 @@ class TopModel {
   std::map<Key, Entry> entries_;
   bool first_ = true;
   bool has_uplinks_ = false;
-  // The rates of all rows whose shares add up to 1. Forwarded traffic has a key of its
-  // own: it comes in by one uplink and leaves by another.
-  static int SumOf(const TopRow& row);
-  std::map<int, double> rates_;
+  bool IsSummed(const TopRow& row) const;
+  std::set<std::string> paid_, not_summed_;
+  double summed_rate_ = 0;
 };
 
 // A character for each value: eight levels of blocks or of ASCII, a blank for 0.

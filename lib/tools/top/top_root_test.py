@@ -236,7 +236,7 @@ class TopTest(unittest.TestCase):
             self.assertGreater(row["rtt_us"], 0)
         self.assertAlmostEqual(sum(row["share"] for row in rows.values()), 1, 3)
         table = lab.run(lab.LIST, "top", "--once", "--interval", "0.5", "--pin-dir", self.meter.pin_dir).decode()
-        self.assertTrue(table.startswith("NAME "))
+        self.assertRegex(table, r"^total of direct: sent \S+/s, received .*\nresent .* connections\nNAME ")
         self.assertRegex(table, r"(?m)^subscriberdb .* service$")
 
     def test_without_a_terminal_it_says_so(self):

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,14 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
+
+std::string Text(const TextTable& table) { return table.Format(0); }
 
 Sample Of(const std::string& name, const std::string& destination, uint64_t tx,
           uint64_t rx) {
@@ -94,26 +100,40 @@ TEST(TopModel, WhatWentToAProxyIsARowOfItsOwnAndInNoSum) {
   model.Update({Of("mme", "streamer", 100, 0), proxy}, 1);
   const std::vector<TopRow> rows = model.Services(TopSort::kRate);
   ASSERT_THAT(rows, SizeIs(2));
-  EXPECT_DOUBLE_EQ(rows[0].share, 1);
+  EXPECT_DOUBLE_EQ(rows[0].share, -1);
   EXPECT_DOUBLE_EQ(rows[1].share, 1);
   EXPECT_DOUBLE_EQ(model.All().rate(), 100);
 }
 
 // "Uplinks apart": the same service on two of them.
-// A forwarded packet is in two uplinks, and is no traffic of this host.
-TEST(TopModel, WhatIsForwardedIsInNoSumAndHasSharesOfItsOwn) {
+// A forwarded packet is in two uplinks. The shares had three bases, so mme's was 100 %
+// beside 50 % of lan0, and the head had no forwarded traffic.
+TEST(TopModel, ASharesBaseIsAllTrafficOfThePaidUplinks) {
   Sample lan = Of("lan0", "10.0.0.2", 0, 0), wan = Of("wan0", "", 0, 0);
   lan.kind = wan.kind = kForwardedRow;
   lan.uplink = "wan";
   wan.uplink = "lan";
+  Sample mme = Of("mme", "", 1000, 0), container = Of("nginx", "", 3000, 0);
+  mme.uplink = "wan";
   TopModel model;
-  model.Update({lan, wan}, 0);
+  model.Update({lan, wan}, 0, {"wan"});
   lan.tx_bytes = wan.rx_bytes = 3000;
-  model.Update({lan, wan, Of("mme", "", 1000, 0)}, 1);
-  EXPECT_EQ(model.All().rate(), 1000);
+  model.Update({lan, wan, mme, container}, 1, {"wan"});
+  EXPECT_EQ(model.All().rate(), 4000);
+  const std::map<std::string, double> shares = {
+      {"lan0", .75}, {"mme", .25}, {"wan0", -1}, {"nginx", -1}};
   for (const TopRow& row : model.Services(TopSort::kRate)) {
-    EXPECT_DOUBLE_EQ(row.share, row.name == "mme" ? 1 : .5) << row.name;
+    EXPECT_DOUBLE_EQ(row.share, shares.at(row.name)) << row.name;
   }
+  EXPECT_THAT(TopHead(model, true, SizeUnits::kBinary, 80),
+              ElementsAre("total of wan: sent 3.9K/s, received 0/s",
+                          "resent 0/s, rtt -, 0 connections, in no total: lan, "
+                          "no uplink"));
+  EXPECT_THAT(TopHead(model, false, SizeUnits::kBinary, 0)[0],
+              HasSubstr("total of wan without forwarded: sent "));
+  EXPECT_THAT(
+      Text(TopTable(model.Services(TopSort::kRate), true, SizeUnits::kBinary)),
+      AllOf(HasSubstr(" 75%"), Not(HasSubstr("-100%"))));
   TopView view(true, SizeUnits::kBinary);
   view.Press(TopKey::kEnter, 0, model);  // lan0
   EXPECT_EQ(view.Rows(model)[0].destination, "10.0.0.2");
@@ -270,14 +290,45 @@ TEST_F(TopViewTest, WholeColumnsOfSocketsGoAndAFilterStillFindsTheirText) {
   EXPECT_THAT(Screen(29), Not(HasSubstr("aaa")));
 }
 
+// On 80 columns the head ended at "1 connectio". The "(proxy)" of a long name was cut to
+// "~", so two rows looked alike.
+TEST_F(TopViewTest, NothingIsCutFromTheHeadAndNoRowLosesItsPath) {
+  std::vector<Sample> samples = {Of("control_proxy_of_the_host", "", 0, 0)};
+  samples.push_back(samples[0]);
+  samples[1].path = Path::kProxy;
+  samples[0].tcp.opened = samples[1].tcp.opened = 1;
+  for (uint64_t uplinks = 0; uplinks < 2; ++uplinks) {
+    if (uplinks == 1) samples[0].uplink = "satellite";
+    TopModel model;
+    model.Update(samples, 0);
+    for (Sample& sample : samples) {
+      sample.tx_bytes += 123456789;
+      sample.tx_retransmit_bytes += 123456789;
+      sample.tcp.rtt_us += 123456789;
+      sample.tcp.rtt_buckets[9] += 1000;
+    }
+    model.Update(samples, 1);
+    TopView view(false, SizeUnits::kBinary);
+    std::string text;
+    for (const ScreenLine& line : view.Render(model, 80, 24, 1)) {
+      text += line.text + "\n";
+    }
+    EXPECT_THAT(text, HasSubstr("rtt 123 ms, 1 connection, in no total: "
+                                "(proxy)  "));
+    EXPECT_THAT(text,
+                ContainsRegex(uplinks == 1 ? "~ +satellite " : "~ +direct "));
+    EXPECT_THAT(text, ContainsRegex("~ +\\(proxy\\) "));
+  }
+}
+
 TEST_F(TopViewTest, WideNamesShiftNothing) {
   model_.Update({Of("卫星链路", "", 1, 0), Of("mme", "", 1, 0)}, 1);
-  const auto lines = view_.Render(model_, 80, 6, 1);
+  const auto lines = view_.Render(model_, 80, 7, 1);
   for (const ScreenLine& line : lines) {
     EXPECT_EQ(DisplayWidth(line.text), 80u) << line.text;
   }
-  EXPECT_THAT(lines[3].text, HasSubstr("mme                      1       0 "));
-  EXPECT_THAT(lines[4].text, HasSubstr("卫星链路                 1       0 "));
+  EXPECT_THAT(lines[4].text, HasSubstr("mme                      1       0 "));
+  EXPECT_THAT(lines[5].text, HasSubstr("卫星链路                 1       0 "));
 }
 
 // The head said "3 connections", and below it stood "(nothing)".

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/text.h"
@@ -38,10 +39,13 @@ constexpr const char* kHelp[] = {
     "p, space    pauses and continues",
     "q           quits",
     "",
-    "UPLINK          if the configuration has uplinks: a row for each",
+    "UPLINK          if the configuration has uplinks: a row for each; "
+    "(proxy):",
+    "                traffic over loopback to a proxy",
     "SENT/S, RECV/S  bytes a second on the network, headers included; of a",
     "                socket: TCP's payload",
-    "SHARE           part of the traffic of this path in the last interval",
+    "SHARE           part of the total above in the last interval; -: in no "
+    "total",
     "RESENT          retransmitted TCP payload, a second",
     "RTT             mean of the round trips measured in the last interval",
     "CONN            TCP connections open now, in all network namespaces",
@@ -59,6 +63,22 @@ std::string Fit(absl::string_view text, size_t width) {
 }
 
 std::string RttText(double us) { return us < 0 ? "-" : HumanMilliseconds(us); }
+
+// Puts items onto lines of this width.
+std::vector<std::string> Wrap(const std::vector<std::string>& items,
+                              const char* separator, size_t width) {
+  std::vector<std::string> lines(1);
+  for (const std::string& item : items) {
+    std::string longer =
+        absl::StrCat(lines.back(), lines.back().empty() ? "" : separator, item);
+    if (width > 0 && !lines.back().empty() && DisplayWidth(longer) > width) {
+      lines.push_back(item);
+    } else {
+      lines.back() = std::move(longer);
+    }
+  }
+  return lines;
+}
 
 std::string NameOf(const TopRow& row) {
   std::string name = ToTerminal(row.name);
@@ -95,10 +115,16 @@ std::vector<std::string> LinesWithMinute(const std::vector<TopRow>& rows,
 
 TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
                    SizeUnits units) {
+  const bool proxies =
+      std::any_of(rows.begin(), rows.end(),
+                  [](const TopRow& row) { return row.path == Path::kProxy; });
   constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
   // Columns are as wide as most numbers, so that they do not move each second.
-  TextTable table({{"NAME", kLeft, 0, uplinks ? 12u : 18u, 18},
-                   {uplinks ? "UPLINK" : "", kLeft, 0, 10},
+  TextTable table({{"NAME", kLeft, 0, uplinks || proxies ? 12u : 18u, 18},
+                   {uplinks   ? "UPLINK"
+                    : proxies ? "PATH"
+                              : "",
+                    kLeft, 0, 10},
                    {"SENT/S", kRight, 0, 0, 6},
                    {"RECV/S", kRight, 0, 0, 6},
                    {"SHARE", kRight, 3},
@@ -108,20 +134,47 @@ TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
                    {"TOTAL", kRight, 4, 0, 6},
                    {"KIND", kLeft, 4, 12}});
   for (const TopRow& row : rows) {
-    table.Add(
-        {row.destination.empty() ? NameOf(row) : ToTerminal(row.destination),
-         !uplinks             ? ""
-         : row.uplink.empty() ? "-"
-                              : ToTerminal(row.uplink),
-         ShortBytes(row.tx_rate, units), ShortBytes(row.rx_rate, units),
-         HumanPercent(row.share, 1, 0), ShortBytes(row.retransmit_rate, units),
-         RttText(row.rtt_us), absl::StrCat(row.connections),
-         ShortBytes(static_cast<double>(row.tx_bytes) +
-                        static_cast<double>(row.rx_bytes),
-                    units),
-         KindName(row.kind)});
+    table.Add({ToTerminal(row.destination.empty() ? row.name : row.destination),
+               row.path == Path::kProxy ? "(proxy)"
+               : !uplinks               ? (proxies ? PathName(row.path) : "")
+               : row.uplink.empty()     ? "-"
+                                        : ToTerminal(row.uplink),
+               ShortBytes(row.tx_rate, units), ShortBytes(row.rx_rate, units),
+               row.share < 0 ? "-" : HumanPercent(row.share, 1, 0),
+               ShortBytes(row.retransmit_rate, units), RttText(row.rtt_us),
+               absl::StrCat(row.connections),
+               ShortBytes(static_cast<double>(row.tx_bytes) +
+                              static_cast<double>(row.rx_bytes),
+                          units),
+               KindName(row.kind)});
   }
   return table;
+}
+
+std::vector<std::string> TopHead(const TopModel& model, bool has_forwarded,
+                                 SizeUnits units, size_t width) {
+  const TopRow all = model.All();
+  std::string who = "direct";
+  if (!model.paid().empty()) who = absl::StrJoin(model.paid(), " + ");
+  if (!model.paid().empty() && !has_forwarded) who += " without forwarded";
+  std::vector<std::string> lines =
+      Wrap({absl::StrCat("total of ", ToTerminal(who), ": sent ",
+                         ShortBytes(all.tx_rate, units), "/s"),
+            absl::StrCat("received ", ShortBytes(all.rx_rate, units), "/s")},
+           ", ", width);
+  std::vector<std::string> items = {
+      absl::StrCat("resent ", ShortBytes(all.retransmit_rate, units), "/s"),
+      absl::StrCat("rtt ", RttText(all.rtt_us)),
+      absl::StrCat(all.connections,
+                   all.connections == 1 ? " connection" : " connections")};
+  const char* before = "in no total: ";
+  for (const std::string& name : model.not_summed()) {
+    items.push_back(absl::StrCat(std::exchange(before, ""), ToTerminal(name)));
+  }
+  for (std::string& line : Wrap(items, ", ", width)) {
+    lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 std::vector<TopRow> TopView::Rows(const TopModel& model) const {
@@ -280,7 +333,7 @@ bool TopView::Press(TopKey key, char character, const TopModel& model) {
   return true;
 }
 
-std::string TopView::Status(double interval) const {
+std::vector<std::string> TopView::Status(double interval, size_t width) const {
   std::string where = "services";
   if (level_ != Level::kServices) {
     absl::StrAppend(&where, " > ", NameOf(service_));
@@ -294,26 +347,24 @@ std::string TopView::Status(double interval) const {
                         ? "-"
                         : ToTerminal(destination_.destination));
   }
-  std::string text = absl::StrFormat("%s  every %g s  by %s", where, interval,
-                                     TopSortName(sort_));
-  if (paused_) text += "  PAUSED";
-  if (hides_idle_) text += "  without idle rows";
+  std::vector<std::string> items = {where,
+                                    absl::StrFormat("every %g s", interval),
+                                    absl::StrCat("by ", TopSortName(sort_))};
+  if (paused_) items.push_back("PAUSED");
+  if (hides_idle_) items.push_back("without idle rows");
   if (editing_ || !filter_.empty()) {
-    absl::StrAppend(&text, "  /", ToTerminal(filter_), editing_ ? "_" : "");
+    items.push_back(
+        absl::StrCat("/", ToTerminal(filter_), editing_ ? "_" : ""));
   }
-  return text;
+  return Wrap(items, "  ", width);
 }
 
 // The lines above a table. For rows: the sums. For sockets: how many connections the
 // meter counts, how many the table has, and why others are missing.
-std::vector<std::string> TopView::Summary(const TopModel& model) const {
+std::vector<std::string> TopView::Summary(const TopModel& model,
+                                          size_t width) const {
   if (level_ != Level::kSockets) {
-    const TopRow all = model.All();
-    return {absl::StrCat("all direct: sent ", ShortBytes(all.tx_rate, units_),
-                         "/s, received ", ShortBytes(all.rx_rate, units_),
-                         "/s, resent ", ShortBytes(all.retransmit_rate, units_),
-                         "/s, rtt ", RttText(all.rtt_us), ", ", all.connections,
-                         " connections")};
+    return TopHead(model, has_forwarded_, units_, width);
   }
   uint64_t here = 0, of_service = 0;
   for (const TopRow& row : model.Destinations(service_, TopSort::kName)) {
@@ -367,8 +418,12 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
     line.reverse = reverse;
     lines.push_back(line);
   };
-  add(Status(interval), true, false);
-  for (const std::string& text : Summary(model)) add(text, false, false);
+  for (const std::string& text : Status(interval, columns)) {
+    add(text, true, false);
+  }
+  for (const std::string& text : Summary(model, columns)) {
+    add(text, false, false);
+  }
   // The header comes before the rows.
   std::vector<std::string> texts;
   if (help_) {

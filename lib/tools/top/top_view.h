@@ -76,6 +76,7 @@ class TopView {
 
   // For level kSockets.
   void SetSockets(TopSockets sockets) { sockets_ = std::move(sockets); }
+  void SetHasForwarded(bool has) { has_forwarded_ = has; }
   // A message in place of the keys, until the next key; "" for none.
   void SetMessage(std::string message) { message_ = std::move(message); }
 
@@ -92,10 +93,10 @@ class TopView {
   void Open(const TopModel& model);
   void Back();
   size_t Count(const TopModel& model) const;
-  std::string Status(double interval) const;
+  std::vector<std::string> Status(double interval, size_t width) const;
   // Filtered and sorted.
   std::vector<TopSocket> MatchingSockets() const;
-  std::vector<std::string> Summary(const TopModel& model) const;
+  std::vector<std::string> Summary(const TopModel& model, size_t width) const;
 
   const bool utf8_;
   const SizeUnits units_;
@@ -105,6 +106,7 @@ class TopView {
   TopSockets sockets_;
   std::string filter_, message_;
   bool editing_ = false, paused_ = false, help_ = false;
+  bool has_forwarded_ = true;
   bool hides_idle_ = false;  // rows without traffic in the last minute
   size_t selected_ = 0, first_ = 0;
   size_t page_ = 10;  // rows that fit
@@ -113,6 +115,11 @@ class TopView {
 // A table of rows, without their last minute.
 TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
                    SizeUnits units);
+
+// The sums over the rows, and which rows are in them: two lines, or more if these do not
+// fit the width; 0: any. `has_forwarded`: whether forwarded traffic could be read.
+std::vector<std::string> TopHead(const TopModel& model, bool has_forwarded,
+                                 SizeUnits units, size_t width);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -440,6 +440,21 @@ class ClientsTest(GatewayTest):
         self.assertEqual(self.steady(self.rows)[0], expected)
         self.check_history(expected)
 
+    def test_top_has_each_forwarded_packet_once_in_its_total(self):
+        # Rates by both interfaces added up to 200 %, and JSON had no forwarded traffic.
+        self.meter.load(self.config)
+        self.lan.start(type(self), lab.PYTHON, "-c", ASK_FROM, "10.77.3.2", "10.77.1.2", "1000000000")
+        command = [lab.LIST, "top", "--once", "--pin-dir", self.meter.pin_dir]
+        rows = json.loads(lab.run(*command, "--json"))
+        forwarded = {row["uplink"]: row for row in rows if row["kind"] == "forwarded" and row["tx_bytes_per_second"]}
+        self.assertEqual(sorted(forwarded), ["lan", "satellite"])
+        self.assertIsNone(forwarded["lan"]["share"])
+        self.assertGreater(forwarded["satellite"]["share"], 0.9)
+        self.assertEqual({row["uplink"] for row in rows if row["share"] is None} - {""}, {"lan"})
+        self.assertAlmostEqual(sum(row["share"] or 0 for row in rows), 1)
+        head = r"^total of lte \+ satellite: sent \S+/s, .*\nresent .*, in no total: lan(, no uplink)?\nNAME "
+        self.assertRegex(lab.run(*command).decode(), head)
+
     def check_history(self, rows):
         database = os.path.join(self.directory, "history.db")
         lab.run(lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", database)
