@@ -83,6 +83,11 @@ class BenchmarkTest(unittest.TestCase):
     def test_what_is_counted_is_exact(self):
         for name in ("IPv4", "IPv6"):
             self.assertEqual(self.results.fact("forwarding", name + ": runs for forwarded packets"), 0)
+        # The server left the cgroup before it listened: "both ends" was the client alone.
+        client, both = (
+            self.results.fact("churn", place + ": counted packets of a connection") for place in ("veth", "veth, both ends")
+        )
+        self.assertGreater(both, 1.8 * client)
         # What forwarded packets cost with uplinks is beside what they would cost by tc.
         for case in ("forwarded/udp", "local/udp"):
             subjects = self.results.subjects("forwarding", case, "packets/s")

@@ -179,11 +179,6 @@ class Row {
   UniqueFd send_, receive_;
 };
 
-uint64_t Runs(const Programs& programs) {
-  return ReadRunTime(programs.ProgramFd(Direction::kEgress)).runs +
-         ReadRunTime(programs.ProgramFd(Direction::kIngress)).runs;
-}
-
 // Everybody in the cgroup of the meter.
 void CountRuns(const Settings& settings, Row* row, Run* run) {
   std::string error;
@@ -196,13 +191,13 @@ void CountRuns(const Settings& settings, Row* row, Run* run) {
   const UniqueFd stats = EnableRunTime();
   for (int family : {AF_INET, AF_INET6}) {
     row->Open(family);
-    const uint64_t runs = Runs(*programs);
+    const uint64_t runs = PacketRuns(*programs);
     const uint64_t forwarded = row->Forwarded(family);
     const int packets = settings.packets / kBatch * kBatch;
     row->Send(packets);
     const std::string name = family == AF_INET ? "IPv4" : "IPv6";
     const uint64_t done = row->Forwarded(family) - forwarded;
-    const auto extra = static_cast<int64_t>(Runs(*programs) - runs) -
+    const auto extra = static_cast<int64_t>(PacketRuns(*programs) - runs) -
                        2 * static_cast<int64_t>(packets);
     if (done < static_cast<uint64_t>(packets)) Die("not all was forwarded");
     run->results()->Fact(name + ": packets forwarded", done);

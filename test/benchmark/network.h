@@ -5,6 +5,8 @@
 // On loopback both ends of a connection are on the host under test, thus in the
 // cgroup. Over veth the server stands in for the rest of the network: its
 // sockets are in another network namespace and in no cgroup that is looked at.
+// With "both ends" that namespace is a container of the host: the server's sockets
+// are in the cgroup, too.
 //
 //   EnterOwnNetwork(&error);
 //   Network network(cgroup);
@@ -49,7 +51,8 @@ struct Place {
   std::string name;
   std::string interface;  // that of the host under test
   std::string client, server;
-  bool server_elsewhere;
+  bool server_elsewhere;           // in another network namespace
+  bool server_is_counted = false;  // in the cgroup all the same
 };
 
 class Network {
@@ -59,6 +62,7 @@ class Network {
 
   const Place& loopback() const { return loopback_; }
   const Place& veth() const { return veth_; }
+  const Place& both_ends() const { return both_ends_; }
 
   // Sockets of the server.
   UniqueFd Listen(const Place& place, uint16_t port);
@@ -67,12 +71,13 @@ class Network {
   UniqueFd Connect(const Place& place, int type, uint16_t port,
                    uint16_t own_port = 0);
 
-  // Runs it on the server's side: other network, other cgroup.
+  // Runs it on the server's side: in its network, and outside of the cgroup unless the
+  // server is counted.
   void AsServer(const Place& place, const std::function<void()>& work);
 
  private:
   OwnCgroup* const cgroup_;
-  const Place loopback_, veth_;
+  const Place loopback_, veth_, both_ends_;
   UniqueFd here_, there_;
 };
 

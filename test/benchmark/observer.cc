@@ -385,6 +385,11 @@ Peers LoadPeers() {
 
 }  // namespace
 
+uint64_t PacketRuns(const Programs& programs) {
+  return ReadRunTime(programs.ProgramFd(Direction::kEgress)).runs +
+         ReadRunTime(programs.ProgramFd(Direction::kIngress)).runs;
+}
+
 double OwnCpuNs() {
   static const std::vector<pid_t> threads = FindSoftirqThreads();
   double ns = NowNs(CLOCK_PROCESS_CPUTIME_ID);

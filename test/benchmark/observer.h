@@ -25,12 +25,14 @@
 #ifndef NETMETER_TEST_BENCHMARK_OBSERVER_H_
 #define NETMETER_TEST_BENCHMARK_OBSERVER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "test/benchmark/harness.h"
 #include "test/benchmark/network.h"
+#include "test/program/programs.h"
 
 namespace netmeter {
 namespace internal {
@@ -57,6 +59,9 @@ class Observer {
 // Takes the run's directory. `router`: its two interfaces, if there is one.
 std::vector<std::unique_ptr<Observer>> MakeObservers(
     Run* run, const std::vector<std::string>& router = {});
+
+// How often netmeter's two programs for packets ran, while EnableRunTime() is open.
+uint64_t PacketRuns(const Programs& programs);
 
 // The CPU time of this process and of the kernel's softirq threads.
 double OwnCpuNs();

@@ -54,8 +54,9 @@ SECTIONS = {
     ),
     "churn": (
         "Short connections",
-        "Connect, one request, close by RST, one after the other: what \"churn\" measures, as above. Both ends are on "
-        "this host. The port over loopback is no proxy's, so netmeter counts nothing there.",
+        "Connect, one request, close by RST, one after the other: what \"churn\" measures, as above. Over \"veth\" the "
+        "client is counted, and with \"both ends\" the server, too. The port over loopback is no proxy's, so netmeter "
+        "counts nothing there.",
         ["connections/s", "CPU ns per operation"],
     ),
     "forwarding": (
@@ -290,8 +291,8 @@ def claim(files):
     except summary.Missing:
         pass
     text.append(
-        "The table has the CPU time of one operation over a virtual cable, with both ends, the kernel's hooks and the "
-        "meter's own processes. The percentage is the lost share of the operations a second, against no meter."
+        "The table has the CPU time of one operation over a virtual cable: of both ends, of which the client is counted, "
+        "of the kernel's hooks and of the meter's own processes. The percentage is the lost share of the operations a second, against no meter."
     )
     return "\n".join([textwrap.fill(" ".join(text), 92, break_long_words=False, break_on_hyphens=False), "", *comparison(results)])
 

@@ -120,8 +120,9 @@ def short_connections(subject, other=None, limit=0):
     """Over veth, where each end is counted."""
 
     def parts(results):
-        ours = results.against("churn", "veth/churn", subject, "connections/s")
-        theirs = results.against("churn", "veth/churn", other, "connections/s") if other else [limit] * len(ours)
+        case = "veth, both ends/churn"
+        ours = results.against("churn", case, subject, "connections/s")
+        theirs = results.against("churn", case, other, "connections/s") if other else [limit] * len(ours)
         figure = percent(ours) + (", %s %s" % (other, percent(theirs)) if other else "")
         yield Part(subject, figure, [a - b for a, b in zip(ours, theirs)])
 

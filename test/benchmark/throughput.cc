@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "test/benchmark/network.h"
 #include "test/benchmark/observer.h"
 #include "test/benchmark/workload.h"
+#include "test/program/programs.h"
 
 namespace netmeter {
 namespace internal {
@@ -47,7 +49,7 @@ class Phases {
                  });
   }
 
-  const Network& network() const { return network_; }
+  Network* network() { return &network_; }
 
  private:
   void Phase(size_t index, const Place& place, Workload* workload) {
@@ -98,18 +100,45 @@ std::vector<std::unique_ptr<Workload>> MakeWorkloads(const std::string& which) {
   return all;
 }
 
+// Counts the runs of netmeter's programs, which tell whether one end is counted or both.
+void CountRuns(Network* network, Run* run) {
+  std::string error;
+  const auto programs = Programs::Load(DefaultOptions(), &error);
+  if (programs == nullptr ||
+      !programs->AttachSocketHooks(run->cgroup()->fd(), &error) ||
+      !programs->AttachPacketHooks(run->cgroup()->fd(), &error)) {
+    Die(error);
+  }
+  const UniqueFd stats = EnableRunTime();
+  for (const Place* place : {&network->veth(), &network->both_ends()}) {
+    const std::unique_ptr<Workload> churn = MakeChurn();
+    churn->Open(network, *place);
+    const uint64_t runs = PacketRuns(*programs);
+    churn->Run(0.01);
+    churn->Close();
+    const auto each = static_cast<double>(PacketRuns(*programs) - runs) /
+                      static_cast<double>(churn->operations());
+    run->results()->Fact(place->name + ": counted packets of a connection",
+                         std::round(each * 10) / 10);
+  }
+  programs->Detach();
+}
+
 void Measure(const Settings& settings, Run* run) {
   std::string error;
   if (!EnterOwnNetwork(&error)) Die(error);
   run->results()->Fact("ms per phase", settings.milliseconds);
   Phases phases(settings, run);
+  const bool churn = run->word() == "churn";
+  if (churn) CountRuns(phases.network(), run);
   for (const auto& workload : MakeWorkloads(run->word())) {
-    phases.Measure(phases.network().loopback(), workload.get());
-    phases.Measure(phases.network().veth(), workload.get());
+    phases.Measure(phases.network()->loopback(), workload.get());
+    phases.Measure(phases.network()->veth(), workload.get());
+    if (churn) phases.Measure(phases.network()->both_ends(), workload.get());
   }
 }
 
-// Prints the time of a short connection by function, with netmeter. perf(1)
+// Prints the time of a short connection by function, with netmeter at both ends. perf(1)
 // samples this process, and knows JITed programs by their names.
 void Profile(const Settings& settings, Run* run) {
   constexpr size_t kMostLines = 50;
@@ -120,9 +149,9 @@ void Profile(const Settings& settings, Run* run) {
   for (const auto& observer : MakeObservers(run)) {
     if (observer->name() != "netmeter") continue;
     const std::string missing =
-        observer->Start(run->cgroup()->fd(), network.veth());
+        observer->Start(run->cgroup()->fd(), network.both_ends());
     if (!missing.empty()) Die(missing);
-    churn->Open(&network, network.veth());
+    churn->Open(&network, network.both_ends());
     const double seconds = settings.milliseconds / 1000.0;
     churn->Run(seconds / 10);
     const std::string data = absl::StrCat("/tmp/nm-profile-", getpid());

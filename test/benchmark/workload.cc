@@ -50,6 +50,7 @@ class Batches : public Workload {
         operations += static_cast<uint64_t>(RunBatch());
         now = NowNs();
       }
+      operations_ += operations;
       result = static_cast<double>(operations) / (now - start) * 1e9;
     });
     worker.join();

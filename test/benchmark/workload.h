@@ -11,6 +11,7 @@
 #ifndef NETMETER_TEST_BENCHMARK_WORKLOAD_H_
 #define NETMETER_TEST_BENCHMARK_WORKLOAD_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ class Workload {
   // So long; how many operations, of which one is a trip, a packet or
   // a connection.
   virtual double Run(double seconds) = 0;
+  // How many operations there were in all.
+  uint64_t operations() const { return operations_; }
 
   const std::string& name() const { return name_; }
   const std::string& unit() const { return unit_; }
@@ -36,6 +39,8 @@ class Workload {
  protected:
   Workload(std::string name, std::string unit)
       : name_(std::move(name)), unit_(std::move(unit)) {}
+
+  uint64_t operations_ = 0;
 
  private:
   const std::string name_, unit_;
