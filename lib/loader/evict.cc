@@ -199,7 +199,8 @@ class Sweep {
   // nm_command and nm_scan, over the maps of the meter that is loaded.
   absl::Status OpenObject() {
     // A file with types does not help: nm_scan is an iterator, of a type of the kernel's.
-    if (!KernelShowsTypes()) {
+    NETMETER_ASSIGN_OR_RETURN(const bool shown, KernelShowsTypes());
+    if (!shown) {
       return absl::UnimplementedError(
           "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), without which evict "
           "cannot tell what sockets use");

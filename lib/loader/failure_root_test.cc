@@ -20,8 +20,12 @@
 #include <fstream>
 #include <string>
 #include <tuple>
+#include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/kernel_object.h"
 #include "lib/base/privileges.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
@@ -34,6 +38,7 @@
 #include "lib/testing/run_shell.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
+#include "nlohmann/json.hpp"
 
 namespace netmeter {
 namespace internal {
@@ -123,6 +128,82 @@ TEST_F(LoaderRootTest, AnUpgradeWithoutMemoryKeepsProcessTracking) {
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
     if (!interrupted.ok) {
       EXPECT_THAT(interrupted.message, HasSubstr("Cannot allocate memory"));
+    }
+  }
+}
+
+// What programs take as constants, such as what the kernel offers, and whether the
+// loader shares their variables.
+std::string SectionsOf(uint32_t program) {
+  const UniqueFd fd(bpf_prog_get_fd_by_id(program));
+  uint32_t ids[64];
+  bpf_prog_info about = {};
+  about.nr_map_ids = 64;
+  about.map_ids = reinterpret_cast<uint64_t>(ids);
+  EXPECT_TRUE(GetInfo(fd.get(), &about)) << errno;
+  std::string sections;
+  for (uint32_t i = 0; i < about.nr_map_ids; i++) {
+    const UniqueFd map(bpf_map_get_fd_by_id(ids[i]));
+    bpf_map_info section = {};
+    EXPECT_TRUE(GetInfo(map.get(), &section));
+    const std::string name = TextOf(section.name);
+    if (absl::EndsWith(name, ".bss")) {
+      absl::StrAppend(&sections, name, " ", section.map_flags, " ");
+    } else if (absl::EndsWith(name, ".rodata")) {
+      std::vector<char> bytes;
+      EXPECT_TRUE(ReadWholeValue(map.get(), &bytes));
+      absl::StrAppend(&sections, name, " ",
+                      absl::BytesToHexString({bytes.data(), bytes.size()}));
+    }
+  }
+  return sections;
+}
+
+// One ENOMEM where the loader asks what the kernel offers turned MPTCP, cgroup names or
+// the reasons of resets off ("the kernel has no MPTCP"), and made `adds` atomic. The exit
+// status was 0, and the next load found nothing to do.
+TEST_F(LoaderRootTest, AFaultOfTheMomentTurnsNothingOff) {
+  const auto parts = [this] {
+    const auto json = nlohmann::json::parse(MustStatus().json);
+    uint32_t program = 0;
+    LinkId("link_egress", &program);
+    return absl::StrCat(json["features"].dump(), json["adds"].dump(),
+                        SectionsOf(program));
+  };
+  // Always in a child: libbpf asks the kernel once in a process.
+  const auto load = [this](const Interruption& interruption) {
+    return RunInterrupted(interruption, [&] { return Load(config_).status(); });
+  };
+  config_.uplinks = {{"satellite", {"sat*"}}};
+  ASSERT_TRUE(load({}).ok);
+  const std::string expected = parts();
+  bool was_loaded = false;
+  for (const bool upgrade : {false, true}) {
+    // The first maps and all programs: among them are the questions of the loader, and
+    // those of libbpf. The program ended by SIGSEGV if libbpf could not ask whether the
+    // kernel maps arrays.
+    for (const char* call : {"bpf(0)", "bpf(5)"}) {
+      for (int but = 0; but < 2 || call[4] == '5'; but++) {
+        SCOPED_TRACE(absl::StrCat(call, " after ", but, " in ",
+                                  upgrade ? "an upgrade" : "a first load"));
+        if (upgrade) {
+          config_.services = {absl::StrCat("service", but)};
+        } else {
+          ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+        }
+        Interruption refused = {-1, ENOMEM, call, but};
+        refused.most = 1;
+        const Interrupted refusal = load(refused);
+        if (!refusal.reached) break;
+        EXPECT_FALSE(refusal.killed) << refusal.message;
+        if (refusal.ok || upgrade) {
+          EXPECT_EQ(parts(), expected) << refusal.message;
+        }
+        if (refusal.ok) continue;
+        const Interrupted next = load({});
+        EXPECT_TRUE(next.ok) << next.message;
+        EXPECT_EQ(parts(), expected);
+      }
     }
   }
 }

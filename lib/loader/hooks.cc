@@ -53,8 +53,9 @@ const std::vector<Feature>& Features() {
 void FeatureSet::TurnOff(uint64_t bit, absl::string_view reason, bool for_now) {
   bits_ &= ~bit;
   any_off_for_now_ |= for_now;
-  absl::StrAppend(&reasons_, NameOf(bit), ": ", reason, "\n");
-  notes_.push_back(absl::StrCat(NameOf(bit), " is off: ", reason));
+  const char* const next = for_now ? " (the next load tries again)" : "";
+  absl::StrAppend(&reasons_, NameOf(bit), ": ", reason, next, "\n");
+  notes_.push_back(absl::StrCat(NameOf(bit), " is off: ", reason, next));
 }
 
 void FeatureSet::Remark(uint64_t bit, absl::string_view remark) {
@@ -232,6 +233,19 @@ absl::Status CreateLink(const char* pin, uint32_t family, int program,
       error, absl::StrCat("attach ", ObjectNameOf(pin), " to netfilter"));
 }
 
+// What these programs need and this kernel lacks; "": nothing.
+absl::StatusOr<std::string> WhatKernelLacks(const std::string& types_file) {
+  NETMETER_ASSIGN_OR_RETURN(const bool reads_kernel, MayReadKernelMemory());
+  if (!reads_kernel) return "lockdown=confidentiality";
+  // A netfilter program reads a packet by types that only the kernel's own BTF has.
+  if (!types_file.empty()) return "the kernel has no BTF of its own";
+  NETMETER_ASSIGN_OR_RETURN(const bool has_netfilter,
+                            MayLoad(kNetfilterProgram, {}, kNetfilterAttach));
+  return has_netfilter ? ""
+                       : "the kernel has no programs of netfilter (install "
+                         "Linux 6.4 or newer)";
+}
+
 }  // namespace
 
 Forwarding::~Forwarding() { forward_bpf__destroy(skeleton_); }
@@ -288,20 +302,11 @@ absl::Status Forwarding::Attach(bool had, const std::string& types_file,
   features->TurnOn(NM_FEATURE_FORWARDED);
   absl::Status status = Load(types_file, client_uplinks, meter);
   std::string lack;
-  if (!status.ok() && !MayReadKernelMemory()) {
-    lack = "lockdown=confidentiality";
-  } else if (!status.ok() && !IsTransient(status)) {
-    // A netfilter program reads a packet by types that only the kernel's own BTF has.
-    if (!types_file.empty()) {
-      lack = "the kernel has no BTF of its own";
-    } else if (!MayLoad(kNetfilterProgram, {}, kNetfilterAttach)) {
-      lack =
-          "the kernel has no programs of netfilter (install Linux 6.4 or "
-          "newer)";
-    }
+  if (!status.ok() && !IsTransient(status)) {
+    lack = WhatKernelLacks(types_file).value_or("");
   }
   if (status.ok()) status = AttachHooks();
-  if (status.ok() || (had && IsTransient(status))) return status;
+  if (status.ok() || (had && lack.empty())) return status;
   forward_bpf__destroy(skeleton_);
   skeleton_ = nullptr;
   for (UniqueFd& link : links_) link = UniqueFd();

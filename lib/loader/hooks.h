@@ -64,7 +64,8 @@ class FeatureSet {
   const std::vector<std::string>& notes() const { return notes_; }
 
   void TurnOn(uint64_t bit) { bits_ |= bit; }
-  // `for_now`: the next load tries the feature again, even if nothing else changed.
+  // `for_now`: the next load tries the feature again, even if nothing else changed, and
+  // the reason says so.
   void TurnOff(uint64_t bit, absl::string_view reason, bool for_now = false);
   bool any_off_for_now() const { return any_off_for_now_; }
   // The feature is on, but with a remark for the user.
@@ -139,9 +140,9 @@ class Forwarding {
   Forwarding& operator=(const Forwarding&) = delete;
 
   // Loads the programs, and attaches the missing links. If the kernel lacks the hook, the
-  // feature is turned off. `had`: the meter has them, so a lack of memory must not end
-  // them. `types_file` is that of ObjectOptions. `client_uplinks` has a bit 1 << number
-  // for each uplink of forwarded_clients.
+  // feature is turned off. `had`: the meter counts forwarded packets, so only such a
+  // kernel may end that. `types_file` is that of ObjectOptions. `client_uplinks` has a
+  // bit 1 << number for each uplink of forwarded_clients.
   absl::Status Attach(bool had, const std::string& types_file,
                       uint32_t client_uplinks, const MeterObject& meter,
                       FeatureSet* features);

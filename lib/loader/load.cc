@@ -319,9 +319,8 @@ std::string TextToKeep(const Config& config) {
 
 // --- Invisible steps ---------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
-                                                            const PinDir& pins,
-                                                            bool tracing) {
+absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
+    const Plan& plan, const PinDir& pins, bool tracing, bool* tracing_failed) {
   ObjectOptions options;
   options.config = plan.config;
   options.sizes = plan.sizes;
@@ -334,7 +333,14 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
   if (plan.meter.found) {
     NETMETER_RETURN_IF_ERROR(ReuseMaps(pins, plan.meter.info, object.get()));
   }
-  NETMETER_RETURN_IF_ERROR(object->Load());
+  const absl::Status loaded = object->Load();
+  *tracing_failed =
+      !loaded.ok() &&
+      std::any_of(LinkPins().begin(), LinkPins().end(), [](const LinkPin& pin) {
+        return pin.tracing() &&
+               ObjectNameOf(pin.pin) == ProgramThatLibbpfRefused();
+      });
+  NETMETER_RETURN_IF_ERROR(loaded);
   // libbpf creates objects without names after one attempt with a name has failed, for
   // any reason. Later loads would not recognize these objects as ours.
   if (IdentifyObject(object->MapFd("info")).name != ObjectNameOf("info")) {
@@ -393,6 +399,7 @@ struct Prepared {
   std::unique_ptr<Links> links;
   std::unique_ptr<Forwarding> forwarding;
   UplinkMaps uplinks;
+  bool tracing_failed = false;  // the error is that of a tracing program
   std::string stands = kNothingWasChanged;  // after an error
 };
 
@@ -421,8 +428,10 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
   Links* const links = prepared->links.get();
   const LoadedMeter& meter = plan->meter;
   const uint64_t had = meter.found ? meter.info.features : 0;
-  NETMETER_RETURN_IF_ERROR(
-      links->Attach(LinkStage::kProcess, had, &plan->features));
+  const absl::Status traced =
+      links->Attach(LinkStage::kProcess, had, &plan->features);
+  prepared->tracing_failed = !traced.ok();
+  if (!traced.ok()) return traced;
   const bool attaches_all = !meter.found || meter.moved;
   if (attaches_all) NameProcesses(object, plan);
   NETMETER_RETURN_IF_ERROR(
@@ -456,8 +465,10 @@ absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
   prepared->forwarding.reset();
   prepared->links.reset();
   prepared->uplinks = UplinkMaps();
-  NETMETER_ASSIGN_OR_RETURN(prepared->object,
-                            LoadObjectWith(*plan, pins, tracing));
+  prepared->tracing_failed = false;
+  NETMETER_ASSIGN_OR_RETURN(
+      prepared->object,
+      LoadObjectWith(*plan, pins, tracing, &prepared->tracing_failed));
   TurnOffWhatItLacks(*prepared->object, &plan->features);
   // The kernel has accepted the new programs, so the leftover pins can go.
   if (!plan->meter.leftover.empty()) {
@@ -495,14 +506,16 @@ absl::Status Prepare(LockedDirectory* directory, Plan* plan,
       absl::UnimplementedError("the kernel has no BTF of its own");
   if (plan->types_file.empty()) {
     status = PrepareWith(directory, true, plan, prepared);
-    if (!status.ok() && IsTransient(status)) {
+    // If libbpf has no memory, it may return any errno.
+    if (!status.ok() && (IsTransient(status) || !prepared->tracing_failed)) {
       begin_again();
       status = PrepareWith(directory, true, plan, prepared);
     }
-  }
-  if (status.ok() ||
-      (IsTransient(status) && plan->meter.has(NM_FEATURE_PROCESS_TRACKING))) {
-    return status;
+    // Only a refusal of the tracing programs is a reason to load without them.
+    if (status.ok() || !prepared->tracing_failed ||
+        (IsTransient(status) && plan->meter.has(NM_FEATURE_PROCESS_TRACKING))) {
+      return status;
+    }
   }
   begin_again();
   plan->features.TurnOff(
@@ -702,7 +715,11 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
     plan->notes.push_back(
         "finished an upgrade that a killed or failed load had begun");
   }
-  plan->adds = ChooseAdds(ReadPreemption());
+  const absl::StatusOr<Preemption> preemption = ReadPreemption();
+  if (!preemption.ok()) {
+    return WithState(preemption.status(), kNothingWasChanged);
+  }
+  plan->adds = ChooseAdds(*preemption);
   Trace("adds: received ", NameOf(plan->adds.ingress), ", sent ",
         NameOf(plan->adds.egress));
   const absl::Status status = Prepare(directory, plan, prepared);

@@ -493,7 +493,7 @@ TEST_F(LoaderRootTest, StatusSaysWhatIsTrue) {
   EXPECT_TRUE(json["features"]["process_tracking"]["active"]);
   EXPECT_TRUE(json["features"]["socket_table"]["active"]);
   EXPECT_TRUE(json["features"]["control_channel"]["active"]);
-  const Adds adds = ChooseAdds(ReadPreemption());
+  const Adds adds = ChooseAdds(ReadPreemption().value());
   EXPECT_EQ(json["adds"]["received"], NameOf(adds.ingress));
   EXPECT_EQ(json["adds"]["sent"], NameOf(adds.egress));
   EXPECT_THAT(report->text,

@@ -38,15 +38,34 @@ namespace internal {
 
 // --- What the kernel offers ---
 
-bool MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
-             bpf_attach_type attach) {
+namespace {
+
+// Whether the kernel says by this error that it lacks what a program uses: a program or
+// attach type, an instruction or a helper that it does not know (EINVAL), a field or an
+// argument that the verifier refuses (EACCES), or an instruction for which it makes no
+// code (ENOTSUPP). A kernel with all of them may still have no memory (ENOMEM), stop for
+// a signal (EINTR, EAGAIN), be short of descriptors (EMFILE) or refuse the caller
+// (EPERM).
+bool SaysThatItIsMissing(int error) {
+  constexpr int kNotSupported = 524;  // ENOTSUPP is in no header of user space
+  return error == EINVAL || error == EACCES || error == kNotSupported;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
+                             bpf_attach_type attach) {
   code.push_back({BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1});
   code.push_back({BPF_JMP | BPF_EXIT, 0, 0, 0, 0});
   LIBBPF_OPTS(bpf_prog_load_opts, options);
   options.expected_attach_type = attach;
-  return UniqueFd(bpf_prog_load(type, "nm_probe", "GPL", code.data(),
-                                code.size(), &options))
-      .ok();
+  if (UniqueFd(bpf_prog_load(type, "nm_probe", "GPL", code.data(), code.size(),
+                             &options))
+          .ok()) {
+    return true;
+  }
+  if (SaysThatItIsMissing(errno)) return false;
+  return ErrnoStatus(errno, "find out what the kernel offers");
 }
 
 namespace {
@@ -57,13 +76,16 @@ constexpr char kOwnTypes[] = "/sys/kernel/btf/vmlinux";
 // this large; its types are 6 MB of it.
 constexpr off_t kMostBytesOfTypes = 1 << 30;
 
-bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
-  return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
+// A helper that takes no argument, or the context.
+absl::StatusOr<bool> HelperExists(bpf_prog_type type, bpf_func_id helper,
+                                  bpf_attach_type attach) {
+  return MayLoad(
+      type, {{BPF_JMP | BPF_CALL, 0, 0, 0, static_cast<int>(helper)}}, attach);
 }
 
 // Whether a socket program may follow a socket to its MPTCP socket. The helper exists
 // even without MPTCP, and then fails only when a program calls it with a socket.
-bool MayFollowMptcp() {
+absl::StatusOr<bool> MayFollowMptcp() {
   return MayLoad(BPF_PROG_TYPE_SOCK_OPS,
                  {{BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
                    offsetof(bpf_sock_ops, sk), 0},
@@ -73,7 +95,7 @@ bool MayFollowMptcp() {
 
 // Whether a socket program may read the error of a TCP socket. That needs the kernel's
 // own types, which some kernels do not show, and CAP_PERFMON.
-bool MayReadErrors() {
+absl::StatusOr<bool> MayReadErrors() {
   return MayLoad(BPF_PROG_TYPE_SOCK_OPS,
                  {{BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
                    offsetof(bpf_sock_ops, sk), 0},
@@ -83,13 +105,7 @@ bool MayReadErrors() {
                   {BPF_LDX | BPF_MEM | BPF_W, BPF_REG_0, BPF_REG_0, 0, 0}});
 }
 
-// Whether a packet program may ask for the network namespace of the packet's socket.
-bool MayAskForNetworks() {
-  return MayLoad(BPF_PROG_TYPE_CGROUP_SKB,
-                 {{BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_get_netns_cookie}});
-}
-
-bool HasExchange() {
+absl::StatusOr<bool> HasExchange() {
   return MayLoad(
       BPF_PROG_TYPE_CGROUP_SKB,
       {{BPF_ST | BPF_MEM | BPF_DW, BPF_REG_10, 0, -8, 0},
@@ -100,15 +116,19 @@ bool HasExchange() {
 
 // libbpf's btf__load_vmlinux_btf() indexes all 130,000 types, which takes 16 ms of a
 // load. This code needs only a few strings.
-std::string ReadKernelTypes() {
+absl::StatusOr<std::string> ReadKernelTypes() {
+  NETMETER_ASSIGN_OR_RETURN(const bool shown, KernelShowsTypes());
+  if (!shown) return std::string();
   std::ostringstream text;
+  errno = EIO;
   text << std::ifstream(kOwnTypes, std::ios::binary).rdbuf();
+  if (!text) return ErrnoStatus(errno, absl::StrCat("read ", kOwnTypes));
   return text.str();
 }
 
 }  // namespace
 
-bool MayReadKernelMemory() {
+absl::StatusOr<bool> MayReadKernelMemory() {
   return MayLoad(BPF_PROG_TYPE_CGROUP_SOCK,
                  {{BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_1, BPF_REG_10, 0, 0},
                   {BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_1, 0, 0, -8},
@@ -118,10 +138,15 @@ bool MayReadKernelMemory() {
                  BPF_CGROUP_INET_SOCK_CREATE);
 }
 
-bool KernelShowsTypes() { return access(kOwnTypes, R_OK) == 0; }
+absl::StatusOr<bool> KernelShowsTypes() {
+  if (access(kOwnTypes, R_OK) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  return ErrnoStatus(errno, absl::StrCat("look at ", kOwnTypes));
+}
 
 absl::StatusOr<std::string> FindKernelTypes(const std::string& file) {
-  if (KernelShowsTypes()) return std::string();
+  NETMETER_ASSIGN_OR_RETURN(const bool shown, KernelShowsTypes());
+  if (shown) return std::string();
   if (file.empty()) {
     return absl::UnimplementedError(absl::StrCat(
         "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): ", kOwnTypes,
@@ -185,12 +210,12 @@ Preemption PreemptionOf(absl::string_view btf, absl::string_view version) {
   return preemption;
 }
 
-Preemption ReadPreemption() {
-  const std::string btf = ReadKernelTypes();
+absl::StatusOr<Preemption> ReadPreemption() {
+  NETMETER_ASSIGN_OR_RETURN(const std::string btf, ReadKernelTypes());
   utsname name;
   Preemption preemption =
       PreemptionOf(btf, uname(&name) == 0 ? name.version : "");
-  preemption.has_exchange = HasExchange();
+  NETMETER_ASSIGN_OR_RETURN(preemption.has_exchange, HasExchange());
   return preemption;
 }
 
@@ -268,7 +293,7 @@ absl::Status FindTracepoints(netmeter_bpf* skeleton) {
   for (const auto& target : targets) {
     if (int error = bpf_program__set_attach_target(target.program, 0,
                                                    target.tracepoint)) {
-      return ErrnoStatus(error, "find the tracepoints");
+      return ObjectStatus(error, "find the tracepoints");
     }
   }
   return absl::OkStatus();
@@ -351,7 +376,8 @@ uint32_t RoundUpToPowerOfTwo(uint32_t value) {
 // The verifier and the kernel's types come with Load().
 absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
     const ObjectOptions& options) {
-  const bool confidential = !MayReadKernelMemory();
+  NETMETER_ASSIGN_OR_RETURN(const bool reads_kernel, MayReadKernelMemory());
+  const bool confidential = !reads_kernel;
   if (options.tracing && confidential) HandleConfidentiality();
   netmeter_bpf* const skeleton = OpenSkeleton(options.elf, options.types_file);
   if (skeleton == nullptr) return ErrnoStatus(errno, "open the BPF object");
@@ -429,28 +455,33 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   config.rules_count = static_cast<uint32_t>(keys.destinations.size());
   config.rules_port_first = ports.first;
   config.rules_ports = ports.count;
-  // The kernel version does not tell which helpers exist, because distributions add and
-  // remove some. libbpf loads a program of two instructions to find out.
-  config.tgid_helper =
-      HelperExists(BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_FUNC_get_current_pid_tgid);
+  NETMETER_ASSIGN_OR_RETURN(
+      config.tgid_helper,
+      HelperExists(BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_FUNC_get_current_pid_tgid,
+                   BPF_CGROUP_SETSOCKOPT));
   config.untracked = !options.tracing;
-  config.mptcp = MayFollowMptcp();
-  config.reads_errors = MayReadErrors();
-  config.network_access = MayAskForNetworks() ? NM_NETWORK_COOKIE
-                          : confidential      ? NM_NETWORK_NONE
-                                              : NM_NETWORK_PROBE;
+  NETMETER_ASSIGN_OR_RETURN(config.mptcp, MayFollowMptcp());
+  NETMETER_ASSIGN_OR_RETURN(config.reads_errors, MayReadErrors());
+  NETMETER_ASSIGN_OR_RETURN(
+      const bool tells_networks,
+      HelperExists(BPF_PROG_TYPE_CGROUP_SKB, BPF_FUNC_get_netns_cookie,
+                   BPF_CGROUP_INET_INGRESS));
+  config.network_access = tells_networks ? NM_NETWORK_COOKIE
+                          : confidential ? NM_NETWORK_NONE
+                                         : NM_NETWORK_PROBE;
   config.reads_kernel = options.tracing && !confidential;
   const SourceRanks ranks = RanksOf(keys.names_from);
   std::copy(ranks.begin(), ranks.end(), config.ranks);
   config.reads_cgroups = config.reads_kernel &&
                          (!keys.units.empty() || ranks[NM_SOURCE_UNIT] != 0 ||
                           ranks[NM_SOURCE_CONTAINER] != 0);
-  config.task_access =
-      options.types_file.empty() && HelperExists(BPF_PROG_TYPE_CGROUP_SOCK,
-                                                 BPF_FUNC_get_current_task_btf)
-          ? NM_TASK_BTF
-      : confidential ? NM_TASK_NONE
-                     : NM_TASK_PROBE;
+  NETMETER_ASSIGN_OR_RETURN(
+      const bool tells_task,
+      HelperExists(BPF_PROG_TYPE_CGROUP_SOCK, BPF_FUNC_get_current_task_btf,
+                   BPF_CGROUP_INET_SOCK_CREATE));
+  config.task_access = tells_task && options.types_file.empty() ? NM_TASK_BTF
+                       : confidential                           ? NM_TASK_NONE
+                                                                : NM_TASK_PROBE;
   const auto copy = [](const std::vector<uint16_t>& from, auto& to) {
     std::copy(from.begin(), from.end(), to);
     return static_cast<uint32_t>(from.size());
@@ -522,7 +553,14 @@ absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
 absl::Status MeterObject::Load() {
   CaptureLibbpfMessages();
   const int error = netmeter_bpf__load(skeleton_);
-  if (error == 0) return absl::OkStatus();
+  if (error == 0) {
+    // libbpf asks the kernel once in a process whether it maps arrays, and takes every
+    // error for a no.
+    return skeleton_->rodata != nullptr && skeleton_->bss != nullptr
+               ? absl::OkStatus()
+               : absl::UnavailableError(
+                     "the kernel would not map a BPF object: run it again");
+  }
   // libbpf names the program, and the verifier the reason.
   const bool program = !ProgramThatLibbpfRefused().empty();
   return ObjectStatus(

@@ -47,20 +47,24 @@ namespace internal {
 
 // --- What the kernel offers ---
 
+// Each of these questions has three answers: yes, no, and an error that says nothing
+// about the kernel, such as ENOMEM. After an error nothing may be turned off, because it
+// would stay off. So the load fails, and the loaded meter goes on as it was.
+
 // Whether the kernel accepts a program of these instructions that then returns 1.
-// libbpf_probe_bpf_helper() of libbpf 1.1 is not enough, because it does not know how
-// newer kernels report a refused helper.
-bool MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
-             bpf_attach_type attach = bpf_attach_type());
+// libbpf_probe_bpf_helper() takes every error for a yes, and does not know how newer
+// kernels report a refused helper.
+absl::StatusOr<bool> MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
+                             bpf_attach_type attach = bpf_attach_type());
 
 // Whether programs may read kernel memory, bpf_probe_read_kernel(): not with
 // lockdown=confidentiality.
-bool MayReadKernelMemory();
+absl::StatusOr<bool> MayReadKernelMemory();
 
 // Whether the kernel shows its types (CONFIG_DEBUG_INFO_BTF), by which libbpf finds the
 // fields of kernel structures. Without them there are no tracing programs, pointers to
 // tasks or iterators, but a file with types is enough for counting.
-bool KernelShowsTypes();
+absl::StatusOr<bool> KernelShowsTypes();
 
 // The file with types (key btf) that libbpf reads if the kernel shows none: "" if the
 // kernel shows its own, else `file`.
@@ -84,7 +88,7 @@ struct Preemption {
   bool has_exchange = false;
 };
 
-Preemption ReadPreemption();
+absl::StatusOr<Preemption> ReadPreemption();
 // The part of ReadPreemption() that tests can run for other kernels.
 Preemption PreemptionOf(absl::string_view btf, absl::string_view version);
 

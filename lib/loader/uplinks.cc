@@ -232,9 +232,9 @@ absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks) {
                             OwnNetwork(/*by_inode=*/true));
   std::string place = absl::StrCat(network);
   NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
-  const bool by_index = !MayReadKernelMemory();
+  NETMETER_ASSIGN_OR_RETURN(const bool reads_kernel, MayReadKernelMemory());
   for (const Interface& interface : interfaces) {
-    if (by_index) {
+    if (!reads_kernel) {
       absl::StrAppend(&place, "|", interface.index, "=", interface.name);
     }
     if (NeedsItsName(uplinks, interface)) {

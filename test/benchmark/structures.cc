@@ -180,7 +180,7 @@ class Study {
     const int cpus = libbpf_num_possible_cpus();
     skeleton_->rodata->bm_num_cpus = static_cast<uint32_t>(cpus);
     bpf_map__set_max_entries(skeleton_->maps.bm_cells, (kRoom + 1) * cpus);
-    const bool has_exchange = ReadPreemption().has_exchange;
+    const bool has_exchange = ReadPreemption().value().has_exchange;
     bpf_program__set_autoload(skeleton_->progs.bm_ours_claimed, has_exchange);
     if (study_bpf__load(skeleton_.get()) != 0) {
       DieWithErrno("load the programs");

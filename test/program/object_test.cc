@@ -179,7 +179,7 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
 
 // Here, and on any other kernel that has what they need.
 TEST_F(Object, EveryVariantOfEgressLoads) {
-  const Preemption preemption = ReadPreemption();
+  const Preemption preemption = ReadPreemption().value();
   for (nm_adds adds : {NM_ADDS_ATOMIC, NM_ADDS_PLAIN, NM_ADDS_CLAIMED}) {
     if (adds == NM_ADDS_CLAIMED && !preemption.has_exchange) continue;
     SCOPED_TRACE(NameOf(adds));

@@ -103,8 +103,9 @@ absl::Status Programs::LoadObject() {
   PrintLibbpfMessages(true);  // why the verifier refuses a program
   cells_per_series_ = static_cast<uint32_t>(libbpf_num_possible_cpus()) + 1;
   ObjectOptions options;
+  NETMETER_ASSIGN_OR_RETURN(const Preemption preemption, ReadPreemption());
   options.adds =
-      options_.adds != nullptr ? *options_.adds : ChooseAdds(ReadPreemption());
+      options_.adds != nullptr ? *options_.adds : ChooseAdds(preemption);
   options.sizes.cells_per_series = cells_per_series_;
   options.elf = options_.elf;
   options.sizes.max_series = options_.max_series;

@@ -185,10 +185,11 @@ class Stress : public testing::Test {
 
   std::unique_ptr<Programs> LoadAndAttach(nm_adds egress,
                                           absl::string_view elf) {
-    const Adds adds = {egress == NM_ADDS_ATOMIC || ReadPreemption().realtime
-                           ? NM_ADDS_ATOMIC
-                           : NM_ADDS_PLAIN,
-                       egress};
+    const Adds adds = {
+        egress == NM_ADDS_ATOMIC || ReadPreemption().value().realtime
+            ? NM_ADDS_ATOMIC
+            : NM_ADDS_PLAIN,
+        egress};
     ProgramOptions options;
     options.adds = &adds;
     options.elf = elf;
@@ -268,7 +269,7 @@ class Stress : public testing::Test {
 
   // The ways that are exact on this kernel, except for atomic adds.
   static std::vector<nm_adds> Ways() {
-    const Preemption preemption = ReadPreemption();
+    const Preemption preemption = ReadPreemption().value();
     std::vector<nm_adds> ways;
     if (ChooseAdds(preemption).egress == NM_ADDS_PLAIN) {
       ways.push_back(NM_ADDS_PLAIN);

@@ -93,7 +93,7 @@ TEST(Verifier, WalksNotMuchMoreThanItDid) {
   options.rules_ports.count = 1;
   options.registrants = 1;
   // Neither names nor namespaces: 5.10 with lockdown=confidentiality.
-  if (MayReadKernelMemory() || OwnNetwork(/*by_inode=*/false).ok()) {
+  if (MayReadKernelMemory().value() || OwnNetwork(/*by_inode=*/false).ok()) {
     options.uplinks = {"eth0"};
   }
   options.verifier_logs = &logs;
