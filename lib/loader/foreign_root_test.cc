@@ -40,6 +40,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -185,11 +186,27 @@ TEST_F(LoaderRootTest, AFileAsPinDirectoryIsAClearError) {
   unlink(config_.pin_dir.c_str());
 }
 
+// It also left its configuration. The next load took the cgroup and the sizes from it.
 TEST_F(LoaderRootTest, WithoutADirectoryAboveItIsSaid) {
+  const std::string above = config_.pin_dir;
   config_.pin_dir += "/pins";
+  config_.max_series = 100;
   EXPECT_THAT(LoadError(),
               HasSubstr(": No such file or directory (make the directory above "
                         "it first); nothing is loaded"));
+  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+  ASSERT_EQ(mkdir(above.c_str(), 0755), 0);
+  const absl::StatusOr<LoadResult> next = Load(
+      config_.pin_dir, [this](Config* config) { config->cgroup = cgroup_; });
+  EXPECT_TRUE(next.ok()) << next.status();
+  EXPECT_THAT(next->notes, Each(Not(HasSubstr("configuration"))));
+  const absl::StatusOr<std::string> config = LoadedConfig(config_.pin_dir);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(*config,
+              HasSubstr(absl::StrCat("max_series: ", Config().max_series)));
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_EQ(rmdir(above.c_str()), 0);
 }
 
 TEST_F(LoaderRootTest, ADirectoryThatIsNoCgroupIsRefused) {

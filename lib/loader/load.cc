@@ -702,6 +702,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
                                       const ConfigChange& change, bool replaces,
                                       Plan* plan, Prepared* prepared) {
   const PinDir& pins = directory->pins();
+  const bool knew_config = !directory->state().config.empty();
   const absl::Status planned = MakePlan(*directory, change, replaces, plan);
   if (!planned.ok()) return WithState(planned, kNothingWasChanged);
   const bool upgrade = plan->meter.found;
@@ -740,6 +741,8 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   // Readers cannot open this meter without `info`, so remove it as an unload does.
   prepared->links.reset();
   const absl::Status removed = RemoveMeter(*directory);
+  // The next load must not start from the configuration of a meter that never was.
+  if (removed.ok() && !knew_config) directory->ForgetState();
   return WithState(
       installed, removed.ok()
                      ? std::string("nothing is loaded")

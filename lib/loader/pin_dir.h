@@ -112,7 +112,7 @@ class LockedDirectory {
   // Saves the configuration of this load, from which the next load starts.
   absl::Status KeepConfig(const std::string& yaml, const std::string& cgroup);
 
-  // After an unload.
+  // After an unload, or a first load that failed.
   void ForgetState() { state_ = LoaderState(); }
 
  private:
