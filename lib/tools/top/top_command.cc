@@ -33,6 +33,7 @@
 #include "lib/connections/poll.h"
 #include "lib/connections/reverse_names.h"
 #include "lib/netlink/networks.h"
+#include "lib/reader/words.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/options.h"
 #include "lib/tools/top/top_model.h"
@@ -281,6 +282,9 @@ class TopCommand : public Command {
     for (const TopRow& service : services) {
       for (const TopRow& row : model_.Destinations(service, TopSort::kRate)) {
         array.push_back(ToJson(row));
+        if (!has_forwarded_ && !row.uplink.empty()) {
+          array.back()["sum_lacks"] = KindName(kForwardedRow);
+        }
       }
     }
     return Print(array.dump(2) + "\n");

@@ -123,6 +123,8 @@ class UplinksTest(GatewayTest):
         self.assertRegex(table(), "(?m)^ +total, satellite +(?!without)" if MEASURED else "total, satellite +without forwarded ")
         self.assertEqual({row.get("sum_lacks") for row in rows(*member) if row["uplink"]}, {"forwarded"})
         self.assertRegex(table(*member), "total, satellite +without forwarded ")
+        top = json.loads(lab.run(*member, lab.LIST, "top", "--once", "--interval", "0.1", "--json", *options))
+        self.assertEqual({row.get("sum_lacks") for row in top if row["uplink"]}, {"forwarded"})
         refused = subprocess.run(
             [*member, lab.LIST, "list", *options, "--kind", "forwarded"], capture_output=True, text=True, timeout=20, check=False
         )
