@@ -49,8 +49,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kTopFooter[] = R"(
 Keys: up and down choose a row; Enter opens its destinations, then the sockets of
-one; Backspace goes back; s: next order; i: no idle rows; /: filter; p: pause; q: quit; ?: help on
-keys and columns. A row is a service or another series. Traffic over loopback to a
+one; Backspace goes back; t: processes; s: next order; i: no idle rows; /: filter;
+p: pause; q: quit; ?: help on keys and columns. A row is a service or another series. Traffic over loopback to a
 proxy has a row of its own, (proxy). If the configuration has uplinks, a service has a
 row for each that it uses; and as root, what this host forwarded has a row of kind
 forwarded for the interface at the other side.
@@ -60,6 +60,8 @@ this host's own. SHARE is the part of it. What is in no total is listed there: u
 forwarded_clients, interfaces in no uplink (other), traffic without an uplink, such as that
 of containers, which the uplink's total has as forwarded, and (proxy).
 
+A row of a process (t) is the sum over its TCP connections that are open now; UDP and
+ended connections have their services' rows.
 The sockets are those of all network namespaces. The lines above them have the number
 of connections that the meter counts there, and the reason if some are not shown.
 
@@ -198,6 +200,17 @@ struct SocketBytes {
   uint64_t received;
 };
 
+// Whether both ends are this host's. The meter does not count such packets either.
+bool IsLoopback(const DiagSocket& socket) {
+  const auto& remote = socket.remote_address;
+  in6_addr address = {};
+  memcpy(&address, remote.data(), sizeof(address));
+  return remote == socket.local_address ||
+         (socket.family == AF_INET
+              ? remote[0] == IN_LOOPBACKNET
+              : IN6_IS_ADDR_V4MAPPED(&address) && remote[12] == IN_LOOPBACKNET);
+}
+
 // 0 if the socket has no such field.
 uint64_t NumberOf(const SocketRow& row, absl::string_view field) {
   FieldValue value;
@@ -250,6 +263,43 @@ class TopCommand : public Command {
   }
 
  private:
+  // The rates of sockets since the reading before, which this one replaces.
+  class SocketRates {
+   public:
+    explicit SocketRates(TopCommand* top)
+        : top_(top), before_(std::exchange(top->socket_bytes_, {})) {
+      const Clock::time_point now = Clock::now();
+      seconds_ =
+          std::chrono::duration<double>(now - top->sockets_read_).count();
+      top->sockets_read_ = now;
+    }
+
+    // Adds a socket to `to`, except its round trip. Payload bytes a second: sent and
+    // received.
+    std::pair<double, double> Add(const SocketRow& row, TopSocket* to) {
+      const SocketBytes total = {NumberOf(row, "tcpi_bytes_sent"),
+                                 NumberOf(row, "tcpi_bytes_received")};
+      top_->socket_bytes_[row.socket->cookie] = total;
+      to->bytes += total.sent + total.received;
+      to->retransmits += NumberOf(row, "tcpi_total_retrans");
+      const auto before = before_.find(row.socket->cookie);
+      if (before == before_.end()) return {0, 0};
+      const auto rate = [this](uint64_t now, uint64_t then) {
+        return static_cast<double>(now - then) / seconds_;
+      };
+      const std::pair<double, double> rates = {
+          rate(total.sent, before->second.sent),
+          rate(total.received, before->second.received)};
+      to->rate += rates.first + rates.second;
+      return rates;
+    }
+
+   private:
+    TopCommand* const top_;
+    const std::map<uint64_t, SocketBytes> before_;
+    double seconds_;
+  };
+
   absl::Status Read() {
     auto samples = meter_->ReadHost();
     if (!samples.ok()) return samples.status();
@@ -290,10 +340,14 @@ class TopCommand : public Command {
     return Print(array.dump(2) + "\n");
   }
 
-  // Reads the sockets of the open row.
+  // Reads the sockets of the open row, or the processes.
   void ReadSockets(TopView* view) {
-    if (view->level() != TopView::Level::kSockets) return;
+    if (view->level() < TopView::Level::kSockets) return;
     if (sockets_ == nullptr) sockets_ = std::make_unique<SocketPoll>(pin_dir_);
+    if (view->level() == TopView::Level::kProcesses) {
+      view->SetSockets(ReadProcesses());
+      return;
+    }
     PollOptions options;
     options.all_networks = true;  // because the series cover all of them
     options.filter.services = {view->service().name};
@@ -313,10 +367,7 @@ class TopCommand : public Command {
     sockets.columns.insert(rates(&sockets.columns),
                            {{"SENT/S", TextColumn::kRight, 1, 0, 6},
                             {"RECV/S", TextColumn::kRight, 1, 0, 6}});
-    const Clock::time_point now = Clock::now();
-    const double seconds =
-        std::chrono::duration<double>(now - sockets_read_).count();
-    std::map<uint64_t, SocketBytes> bytes;  // by cookie
+    SocketRates rates_of(this);
     const uint64_t own = OwnNetwork().inode;
     const absl::Status status =
         sockets_->Run(options, [&](const SocketRow& row) {
@@ -325,37 +376,77 @@ class TopCommand : public Command {
           if (row.owner->destination != view->destination().destination) return;
           TopSocket shown;
           shown.cells = Cells(*columns, row, units_);
-          const SocketBytes total = {NumberOf(row, "tcpi_bytes_sent"),
-                                     NumberOf(row, "tcpi_bytes_received")};
-          const auto before = socket_bytes_.find(row.socket->cookie);
-          double sent = 0, received = 0;
-          if (before != socket_bytes_.end()) {
-            sent =
-                static_cast<double>(total.sent - before->second.sent) / seconds;
-            received =
-                static_cast<double>(total.received - before->second.received) /
-                seconds;
-          }
+          const auto [sent, received] = rates_of.Add(row, &shown);
           shown.cells.insert(
               rates(&shown.cells),
               {ShortBytes(sent, units_), ShortBytes(received, units_)});
-          shown.rate = sent + received;
-          shown.bytes = total.sent + total.received;
-          shown.retransmits = NumberOf(row, "tcpi_total_retrans");
           shown.rtt_us = NumberOf(row, "tcpi_rtt");
-          bytes[row.socket->cookie] = total;
           sockets.rows.push_back(std::move(shown));
           if (!connection) return;
           sockets.connections++;
           if (row.network != own) sockets.other_networks++;
         });
-    socket_bytes_ = std::move(bytes);
-    sockets_read_ = now;
     // Without a meter no socket has a service, so none matches the filter.
     const absl::Status& read =
         sockets_->attribution().ok() ? status : sockets_->attribution();
     if (!read.ok()) sockets.error = ToTerminal(read.message());
     view->SetSockets(std::move(sockets));
+  }
+
+  // What the TCP connections of each process have now. The meter's counters know no
+  // process, because a series is as old as the meter.
+  TopSockets ReadProcesses() {
+    PollOptions options;
+    options.all_networks = true;
+    options.protocols = {IPPROTO_TCP};
+    const bool uplinks = model_.has_uplinks();
+    const auto columns =
+        ParseColumns(uplinks ? "user,service,uplink" : "user,service");
+    TopSockets sockets;
+    if (!columns.ok()) return sockets;
+    sockets.columns = TextColumns(*columns, /*keep_all=*/false);
+    sockets.columns.insert(sockets.columns.begin(),
+                           {"PROCESS", TextColumn::kLeft, 0, 12});
+    for (const char* header : {"SENT/S", "RECV/S", "CONN", "TOTAL"}) {
+      sockets.columns.push_back({header, TextColumn::kRight, 0, 0, 6});
+    }
+    struct Process {
+      TopSocket shown;
+      double sent = 0, received = 0;
+      uint64_t connections = 0;
+    };
+    std::map<std::vector<std::string>, Process> processes;
+    SocketRates rates_of(this);
+    const absl::Status status =
+        sockets_->Run(options, [&](const SocketRow& row) {
+          if (!IsConnection(*row.socket) || IsLoopback(*row.socket)) return;
+          std::string holder;
+          row.holders->ForEach(row.socket->inode, [&](const Holder& one) {
+            if (!holder.empty()) return;
+            holder = absl::StrCat(ToTerminal(*one.name), "/", one.pid);
+          });
+          std::vector<std::string> cells = Cells(*columns, row, units_);
+          cells.insert(cells.begin(), holder.empty() ? "-" : holder);
+          Process& process = processes[std::move(cells)];
+          const auto [sent, received] = rates_of.Add(row, &process.shown);
+          process.sent += sent;
+          process.received += received;
+          process.connections++;
+        });
+    for (auto& pair : processes) {
+      Process& process = pair.second;
+      process.shown.cells = pair.first;
+      for (const std::string& cell :
+           {ShortBytes(process.sent, units_),
+            ShortBytes(process.received, units_),
+            absl::StrCat(process.connections),
+            ShortBytes(static_cast<double>(process.shown.bytes), units_)}) {
+        process.shown.cells.push_back(cell);
+      }
+      sockets.rows.push_back(std::move(process.shown));
+    }
+    if (!status.ok()) sockets.error = ToTerminal(status.message());
+    return sockets;
   }
 
   int RunLive() {

@@ -150,6 +150,17 @@ class TopTest(unittest.TestCase):
         self.wait_screen(r"^- ")
         self.keys("Enter")
 
+    def test_a_key_shows_the_processes(self):
+        self.addCleanup(self.tmux, "kill-server")
+        self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "%s top --interval 0.3 --pin-dir %s" % (lab.LIST, self.meter.pin_dir))
+        self.wait_screen(r"^subscriberdb ")
+        self.keys("t")
+        self.wait_screen(r"^processes  every 0.3 s  by rate")
+        for name in ("subscriberdb", "mobilityd"):
+            self.wait_screen(r"^python3/\d+ +root +%s +(9\d|1\d\d)\.\dK +0 +1 " % name)
+        self.keys("t")
+        self.wait_screen(r"^services  every 0.3 s  by rate")
+
     def test_sockets_in_a_namespace_that_only_an_open_file_holds_are_shown(self):
         # The head counted a connection, and "(nothing)" stood below: no process was in
         # the namespace any more.

@@ -429,6 +429,23 @@ TEST_F(TopViewTest, AKeyHidesIdleRows) {
   EXPECT_THAT(Screen(), HasSubstr(" service0 "));
 }
 
+TEST_F(TopViewTest, AKeyShowsProcesses) {
+  Press(TopKey::kEnter);
+  Type('t');
+  EXPECT_EQ(view_.level(), TopView::Level::kProcesses);
+  TopSockets processes;
+  processes.columns = {{"PROCESS"}};
+  processes.rows = {{{"mme/7"}, 1, 0, 0, 0}, {{"curl/8"}, 2, 0, 0, 0}};
+  view_.SetSockets(processes);
+  EXPECT_THAT(Screen(), HasSubstr(" processes  every 1 s  by rate"));
+  EXPECT_THAT(Screen(), HasSubstr("\n PROCESS"));
+  EXPECT_THAT(Screen(), HasSubstr("\n>curl/8"));
+  Press(TopKey::kEnter);
+  EXPECT_EQ(view_.level(), TopView::Level::kProcesses);
+  Type('t');
+  EXPECT_EQ(view_.level(), TopView::Level::kServices);
+}
+
 TEST_F(TopViewTest, KeysSortPauseHelpAndQuit) {
   EXPECT_THAT(Screen(), HasSubstr("by rate"));
   Type('s');

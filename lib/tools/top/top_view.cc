@@ -23,7 +23,8 @@ constexpr char kMinute[] = "LAST MINUTE";
 constexpr size_t kMinuteFrom = 80;  // the terminal's columns
 
 constexpr char kKeys[] =
-    "q quit  p pause  s sort  i idle  / filter  Enter open  Backspace back  ? "
+    "q quit  p pause  s sort  i idle  / filter  t processes  Enter, Backspace  "
+    "? "
     "help";
 
 constexpr const char* kHelp[] = {
@@ -31,6 +32,7 @@ constexpr const char* kHelp[] = {
     "up, down, page up, page down, home, end   choose a row",
     "Enter       its destinations, then the sockets of one",
     "Backspace   back (also: left)",
+    "t           processes, by their open TCP connections, and back",
     ("s           next order: rate, total, retransmissions, rtt, connections, "
      "name"),
     "i           hides rows without traffic in LAST MINUTE, and shows them",
@@ -229,8 +231,7 @@ std::vector<TopSocket> TopView::MatchingSockets() const {
 }
 
 size_t TopView::Count(const TopModel& model) const {
-  return level_ == Level::kSockets ? MatchingSockets().size()
-                                   : Rows(model).size();
+  return HasSockets() ? MatchingSockets().size() : Rows(model).size();
 }
 
 bool TopView::Edit(TopKey key, char character) {
@@ -254,7 +255,7 @@ void TopView::Move(int by, const TopModel& model) {
 }
 
 void TopView::Open(const TopModel& model) {
-  if (level_ == Level::kSockets) return;
+  if (HasSockets()) return;
   const std::vector<TopRow> rows = Rows(model);
   if (selected_ >= rows.size()) return;
   TopRow row = rows[selected_];
@@ -323,6 +324,13 @@ bool TopView::Press(TopKey key, char character, const TopModel& model) {
       if (character == 'i') hides_idle_ = !hides_idle_;
       if (character == '/') editing_ = true;
       if (character == '?' || character == 'h') help_ = true;
+      if (character == 't') {
+        level_ =
+            level_ == Level::kProcesses ? Level::kServices : Level::kProcesses;
+        selected_ = first_ = 0;
+        filter_.clear();
+        sockets_ = TopSockets();
+      }
       if (character == 's') {
         sort_ = static_cast<TopSort>((static_cast<int>(sort_) + 1) % kTopSorts);
       }
@@ -334,8 +342,8 @@ bool TopView::Press(TopKey key, char character, const TopModel& model) {
 }
 
 std::vector<std::string> TopView::Status(double interval, size_t width) const {
-  std::string where = "services";
-  if (level_ != Level::kServices) {
+  std::string where = level_ == Level::kProcesses ? "processes" : "services";
+  if (level_ == Level::kDestinations || level_ == Level::kSockets) {
     absl::StrAppend(&where, " > ", NameOf(service_));
     if (!service_.uplink.empty()) {
       absl::StrAppend(&where, " on ", ToTerminal(service_.uplink));
@@ -363,6 +371,14 @@ std::vector<std::string> TopView::Status(double interval, size_t width) const {
 // meter counts, how many the table has, and why others are missing.
 std::vector<std::string> TopView::Summary(const TopModel& model,
                                           size_t width) const {
+  if (level_ == Level::kProcesses) {
+    std::vector<std::string> lines = {
+        "payload of TCP connections that are open now, without loopback"};
+    if (!sockets_.error.empty()) {
+      lines.push_back(absl::StrCat("(", sockets_.error, ")"));
+    }
+    return lines;
+  }
   if (level_ != Level::kSockets) {
     return TopHead(model, has_forwarded_, units_, width);
   }
@@ -428,7 +444,7 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
   std::vector<std::string> texts;
   if (help_) {
     texts.assign(std::begin(kHelp), std::end(kHelp));
-  } else if (level_ == Level::kSockets) {
+  } else if (HasSockets()) {
     TextTable table(sockets_.columns);
     for (const TopSocket& row : MatchingSockets()) table.Add(row.cells);
     texts = Lines(table.Format(columns));

@@ -3,6 +3,7 @@
 // lib/tools/top/top_command.cc has the terminal.
 //
 //   services -> destinations of one -> sockets of one destination
+//   processes
 //
 // Threads: one at a time.
 
@@ -50,7 +51,7 @@ struct TopSocket {
   uint64_t rtt_us = 0;
 };
 
-// The sockets of the open row.
+// The sockets of the open row; or the processes, each with the sum over its sockets.
 struct TopSockets {
   std::vector<TextColumn> columns;
   std::vector<TopSocket> rows;
@@ -62,7 +63,7 @@ struct TopSockets {
 
 class TopView {
  public:
-  enum class Level { kServices, kDestinations, kSockets };
+  enum class Level { kServices, kDestinations, kSockets, kProcesses };
 
   TopView(bool utf8, SizeUnits units) : utf8_(utf8), units_(units) {}
 
@@ -74,7 +75,7 @@ class TopView {
   const TopRow& service() const { return service_; }
   const TopRow& destination() const { return destination_; }
 
-  // For level kSockets.
+  // For levels kSockets and kProcesses.
   void SetSockets(TopSockets sockets) { sockets_ = std::move(sockets); }
   void SetHasForwarded(bool has) { has_forwarded_ = has; }
   // A message in place of the keys, until the next key; "" for none.
@@ -88,6 +89,7 @@ class TopView {
   std::vector<TopRow> Rows(const TopModel& model) const;
 
  private:
+  bool HasSockets() const { return level_ >= Level::kSockets; }
   bool Edit(TopKey key, char character);
   void Move(int by, const TopModel& model);
   void Open(const TopModel& model);
