@@ -448,10 +448,11 @@ class ClientsTest(GatewayTest):
         self.lan.start(type(self), lab.PYTHON, "-c", ASK_FROM, "10.77.3.2", "10.77.1.2", "1000000000")
         command = [lab.LIST, "top", "--once", "--pin-dir", self.meter.pin_dir]
         rows = json.loads(lab.run(*command, "--json"))
-        forwarded = {row["uplink"]: row for row in rows if row["kind"] == "forwarded" and row["tx_bytes_per_second"]}
-        self.assertEqual(sorted(forwarded), ["lan", "satellite"])
-        self.assertIsNone(forwarded["lan"]["share"])
-        self.assertGreater(forwarded["satellite"]["share"], 0.9)
+        forwarded = [row for row in rows if row["kind"] == "forwarded" and row["tx_bytes_per_second"]]
+        self.assertEqual({row["uplink"] for row in forwarded}, {"lan", "satellite"})
+        self.assertEqual({row["share"] for row in forwarded if row["uplink"] == "lan"}, {None})
+        # A packet that passes between two looks may be of no client yet: a row of its own.
+        self.assertGreater(sum(row["share"] or 0 for row in forwarded), 0.9)
         self.assertEqual({row["uplink"] for row in rows if row["share"] is None} - {""}, {"lan"})
         self.assertAlmostEqual(sum(row["share"] or 0 for row in rows), 1)
         head = r"^total of lte \+ satellite: sent \S+/s, .*\nresent .*, in no total: lan(, no uplink)?\nNAME "
