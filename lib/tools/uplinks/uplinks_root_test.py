@@ -451,7 +451,7 @@ class ClientsTest(GatewayTest):
         forwarded = [row for row in rows if row["kind"] == "forwarded" and row["tx_bytes_per_second"]]
         self.assertEqual({row["uplink"] for row in forwarded}, {"lan", "satellite"})
         self.assertEqual({row["share"] for row in forwarded if row["uplink"] == "lan"}, {None})
-        # A packet that passes between two looks may be of no client yet: a row of its own.
+        # A packet between two looks may be of no client yet, which is a row of its own.
         self.assertGreater(sum(row["share"] or 0 for row in forwarded), 0.9)
         self.assertEqual({row["uplink"] for row in rows if row["share"] is None} - {""}, {"lan"})
         self.assertAlmostEqual(sum(row["share"] or 0 for row in rows), 1)
