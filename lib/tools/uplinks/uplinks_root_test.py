@@ -475,6 +475,22 @@ class ClientsTest(GatewayTest):
             file.write("budgets: [{name: phone, limit: 1 MB, destination: 10.77.3.3, kind: forwarded, uplink: satellite}]")
         state = json.loads(lab.run(lab.LIST, "budget", "--database", database, "--budgets", budgets, "--json"))
         self.assertEqual(state[0]["used_bytes"], sum(rows["satellite", "lan0", "10.77.3.3"]))
+        self.check_devices(database, rows)
+
+    def check_devices(self, database, rows):
+        """All addresses of the LAN here are one device's."""
+        leases = os.path.join(self.directory, "leases")
+        with open("docs/peers.md", encoding="utf-8") as file:
+            command = re.search(r"uplinks_root_test.py -->\n```sh\n(.*?)```", file.read(), re.S).group(1)
+        command = command.replace("usage", "usage --database " + database).replace("/var/lib/misc/dnsmasq.leases", leases)
+        mine = {client: sum(row) for (uplink, _, client), row in rows.items() if uplink == "satellite"}
+        unnamed = mine.pop("-")
+        environment = {**os.environ, "PATH": os.path.dirname(os.path.abspath(lab.LIST)) + ":" + os.environ["PATH"]}
+        for text, name in (("", "02:00:00:00:03:02"), ("1795950000 02:00:00:00:03:02 10.77.3.2 phone 01:02\n", "phone")):
+            with open(leases, "w") as file:
+                file.write(text)
+            found = lab.run("sh", "-c", command.replace("clients.csv", self.directory + "/clients.csv"), env=environment)
+            self.assertEqual(found.decode(), "%d forwarded\n%d %s\n" % (unnamed, sum(mine.values()), name))
 
 
 class UncountedTest(GatewayTest):
