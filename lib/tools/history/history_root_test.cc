@@ -325,7 +325,7 @@ TEST_F(HistoryTest, APageAndItsBudgetsHaveOnePeriod) {
   EXPECT_THAT(past, HasSubstr("<td>plan</td><td>0 B (0%)</td>"));
   const std::string other = page(" --reset-day 1");
   EXPECT_THAT(other, Not(HasSubstr("<td>plan</td>")));
-  EXPECT_THAT(other, HasSubstr("Of other periods: plan ("));
+  EXPECT_THAT(other, HasSubstr("Budgets of other periods: plan ("));
 }
 
 TEST_F(HistoryTest, ACommandThatFailsIsTriedAgain) {

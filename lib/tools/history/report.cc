@@ -285,7 +285,8 @@ std::string FormatBudgets(const Report& report) {
                     ": too little of this period is recorded.</p>\n");
   }
   if (!of_others.empty()) {
-    absl::StrAppend(&html, "<p class=\"faint\">Of other periods: ", of_others,
+    absl::StrAppend(&html,
+                    "<p class=\"faint\">Budgets of other periods: ", of_others,
                     ".</p>\n");
   }
   return absl::StrCat(html, "</section>\n");

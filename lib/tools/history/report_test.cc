@@ -235,9 +235,10 @@ TEST_F(ReportTest, ABudgetOfAnotherPeriodIsNotBesideTheUsage) {
   const std::string page = FormatReport(report_);
   EXPECT_THAT(page, HasSubstr("<tr><td>this-month</td>"));
   EXPECT_THAT(page, Not(HasSubstr("<tr><td>from-the-15th</td>")));
-  EXPECT_THAT(page,
-              HasSubstr("Of other periods: from-the-15th (<time>2026-10-15"
-                        "</time> to <time>2026-11-14</time>)."));
+  EXPECT_THAT(
+      page,
+      HasSubstr("Budgets of other periods: from-the-15th (<time>2026-10-15"
+                "</time> to <time>2026-11-14</time>)."));
 }
 
 // A customer's page spoke of "--uplink NAME", "path direct" and "an unload".
