@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """report_page.py [--bin DIR] [--png FILE] [--keep DIR]: what `netmeter report` writes, as a
-browser shows it. A history of this month is made up, for a host with two uplinks that also
-forwards; Chromium opens its page in both colour schemes and as on a phone, and prints it. An
+browser shows it. A history of this month is made up, for a host with two uplinks that forwards
+for a LAN; Chromium opens its page in both colour schemes and as on a phone, and prints it. An
 error on the browser's console, anything that the page wants to load, and a cell or a time that
 is broken or cut at 390 pixels are failures.
 
@@ -34,13 +34,13 @@ BUDGETS = """budgets:
 """
 # kind, name, destination, uplink, MB a day each way
 SERIES = (
-    ("binary", "nghttpx", "cloud", "lan", 400, 2900),
+    ("binary", "nghttpx", "cloud", "lte", 400, 2900),
     ("service", "magmad", "bootstrapper", "satellite", 140, 900),
     ("service", "subscriberdb", "streamer", "satellite", 110, 500),
-    ("unit", "apt-daily", "packages.example", "lan", 60, 450),
+    ("unit", "apt-daily", "packages.example", "lte", 60, 450),
     ("service", "mobilityd", "state", "satellite", 50, 270),
     ("binary", "rsync", "store", "satellite", 90, 20),
-    ("binary", "curl", "", "lan", 18, 90),
+    ("binary", "curl", "", "lte", 18, 90),
     ("unattributed", "unattributed", "", "satellite", 5, 25),
     ("forwarded", "forwarded", "", "satellite", 220, 700),
     ("forwarded", "forwarded", "", "lan", 700, 220),
@@ -48,13 +48,20 @@ SERIES = (
 
 
 def make_history(lab, database):
-    """`netmeter record` makes the tables, and a month of hours is put into them."""
+    """`netmeter record` makes the tables, and a month of hours is put into them. The next
+    record knows that the LAN is on no bill."""
     meter = lab.Meter("report")
+    record = [lab.LIST, "record", "--pin-dir", meter.pin_dir, "--database", database]
     try:
-        meter.load({"uplinks": {"satellite": ["sat0"], "lan": ["eth1"]}})
-        lab.run(lab.LIST, "record", "--pin-dir", meter.pin_dir, "--database", database)
+        meter.load({"uplinks": {"satellite": ["sat0"], "lte": ["wwan0"], "lan": ["eth1"]}, "forwarded_clients": ["lan"]})
+        lab.run(*record)
+        fill(database)
+        lab.run(*record)
     finally:
         meter.close()
+
+
+def fill(database):
     numbers = random.Random(7)
     today = datetime.datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
     with sqlite3.connect(database) as history:
