@@ -181,12 +181,12 @@ class TopTest(unittest.TestCase):
     def test_a_remote_address_has_its_name_by_option(self):
         hosts = os.path.join(self.directory, "hosts")
         with open(hosts, "w", encoding="utf-8") as file:
-            file.write("10.88.0.2 cloud.example\n")
+            file.write("10.88.0.2 cloud\n")
         resolver = "unshare --mount sh -c 'mount --bind %s /etc/hosts && exec \"$@\"' sh " % hosts
         self.open_destinations("subscriberdb", before=resolver, options=" --names")
         self.wait_screen(r"^streamer ")
         self.keys("/", "streamer", "Enter", "Enter")
-        self.wait_screen(r"^ESTABLISHED  10.88.0.2:7000 +cloud.example +python3/\d+ +(9\d|1\d\d)\.\dK ")
+        self.wait_screen(r"^ESTABLISHED  10.88.0.2:7000 +cloud +python3/\d+ +(9\d|1\d\d)\.\dK ")
 
     def test_a_wide_name_shifts_nothing_in_any_locale(self):
         # In the locale C curses showed each byte of it.
