@@ -217,9 +217,9 @@ std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
                                      {"destination", 4},
                                      {"process", 3},
                                      {"state", 2}};
-  // Room for an IPv4 address and its port, and for enough of a name to tell most names
-  // apart.
-  constexpr size_t kAddress = 21, kName = 12;
+  // Room for an IPv4 address and its port, for a process with its id, and for enough of a
+  // name to tell most names apart.
+  constexpr size_t kAddress = 21, kProcess = 23, kName = 12;
   std::vector<TextColumn> table;
   for (const SocketColumn& column : columns) {
     TextColumn made;
@@ -227,8 +227,9 @@ std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
     made.side = IsNumber(column) ? TextColumn::kRight : TextColumn::kLeft;
     const auto found = order->find(column.name);
     if (!keep_all && found != order->end()) made.drop = found->second;
-    made.least =
-        column.name == "local" || column.name == "remote" ? kAddress : kName;
+    made.least = column.name == "local" || column.name == "remote" ? kAddress
+                 : column.name == "process"                        ? kProcess
+                                                                   : kName;
     table.push_back(std::move(made));
   }
   return table;

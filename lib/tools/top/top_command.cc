@@ -386,10 +386,7 @@ class TopCommand : public Command {
           sockets.connections++;
           if (row.network != own) sockets.other_networks++;
         });
-    // Without a meter no socket has a service, so none matches the filter.
-    const absl::Status& read =
-        sockets_->attribution().ok() ? status : sockets_->attribution();
-    if (!read.ok()) sockets.error = ToTerminal(read.message());
+    sockets.error = ErrorOf(status);
     view->SetSockets(std::move(sockets));
   }
 
@@ -406,7 +403,7 @@ class TopCommand : public Command {
     if (!columns.ok()) return sockets;
     sockets.columns = TextColumns(*columns, /*keep_all=*/false);
     sockets.columns.insert(sockets.columns.begin(),
-                           {"PROCESS", TextColumn::kLeft, 0, 12});
+                           {"PROCESS", TextColumn::kLeft, 0, 23});
     for (const char* header : {"SENT/S", "RECV/S", "CONN", "TOTAL"}) {
       sockets.columns.push_back({header, TextColumn::kRight, 0, 0, 6});
     }
@@ -445,8 +442,15 @@ class TopCommand : public Command {
       }
       sockets.rows.push_back(std::move(process.shown));
     }
-    if (!status.ok()) sockets.error = ToTerminal(status.message());
+    sockets.error = ErrorOf(status);
     return sockets;
+  }
+
+  // Why sockets are missing, or have no service: without a meter, or without root.
+  std::string ErrorOf(const absl::Status& run) const {
+    const absl::Status& read =
+        sockets_->attribution().ok() ? run : sockets_->attribution();
+    return read.ok() ? "" : ToTerminal(read.message());
   }
 
   int RunLive() {
