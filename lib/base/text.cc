@@ -210,9 +210,11 @@ std::string DidYouMean(absl::string_view word,
   // One character in three may be wrong.
   size_t smallest = word.size() / 3 + 1;
   for (const std::string& candidate : known) {
-    // A word that was cut short, such as proto.
-    if (smallest > 1 && word.size() < candidate.size() &&
-        absl::StartsWith(candidate, word)) {
+    // A word that was cut short, such as proto, or rtt for tcpi_rtt.
+    const bool is_part = word.size() > 2 && word.size() < candidate.size() &&
+                         (absl::StartsWith(candidate, word) ||
+                          absl::EndsWith(candidate, absl::StrCat("_", word)));
+    if (is_part && (smallest > 1 || candidate.size() < best.size())) {
       smallest = 1;
       best = candidate;
     }

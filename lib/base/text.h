@@ -37,7 +37,7 @@ size_t DisplayWidth(absl::string_view utf8);
 absl::string_view CutToWidth(absl::string_view utf8, size_t width);
 
 // " (did you mean max_series?)", with the one of `known` that `word` may be a misspelling
-// or the beginning of; "" if there is none.
+// or the beginning or the last word of; "" if there is none.
 std::string DidYouMean(absl::string_view word,
                        const std::vector<std::string>& known);
 

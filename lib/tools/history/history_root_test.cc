@@ -122,6 +122,9 @@ TEST_F(HistoryTest, TheGroupOfThePinsReadsAndOthersDoNot) {
   const std::string member =
       "setpriv --reuid=65534 --regid=4242 --clear-groups ";
   EXPECT_EQ(Total(member), 1000);
+  RunShell("chmod -R g+rwX " + pin_dir_);
+  EXPECT_THAT(Record(member).output,
+              HasSubstr("history.db: Permission denied (run as root)\n"));
   EXPECT_THAT(
       Usage("", "setpriv --reuid=65534 --regid=65534 --clear-groups "),
       AllOf(StartsWith("netmeter: open "), HasSubstr("Permission denied")));

@@ -173,14 +173,14 @@ class RecordCommand : public Command {
     options_.pin_dir = CanonicalPath(options_.pin_dir);
     umask(027);
     const absl::Status directory = MakeDirectory(database_, options_.pin_dir);
-    if (!directory.ok()) return Fail(directory.message());
+    if (!directory.ok()) return FailToWrite(directory);
     const auto history = OpenHistory(database_, Database::Mode::kCreate);
-    if (!history.ok()) return Fail(history.status().message());
+    if (!history.ok()) return FailToWrite(history.status());
     ShareWithDirectory(database_);
     const auto recorded = Record(history->get(), options_, [&] {
       return ReadAll(**meter, options_.pin_dir);
     });
-    if (!recorded.ok()) return Fail(recorded.status().message());
+    if (!recorded.ok()) return FailToWrite(recorded.status());
     if (!verbose_) return 0;
     return Print(
         absl::StrCat(database_, ": ",
@@ -191,6 +191,12 @@ class RecordCommand : public Command {
   }
 
  private:
+  static int FailToWrite(const absl::Status& status) {
+    const bool is_user = absl::IsPermissionDenied(status) && geteuid() != 0;
+    return Fail(
+        absl::StrCat(status.message(), is_user ? " (run as root)" : ""));
+  }
+
   std::string database_;
   RecordOptions options_;
   bool verbose_ = false;
