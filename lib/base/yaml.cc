@@ -4,11 +4,16 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <sstream>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "lib/base/text.h"
 
 namespace netmeter {
 namespace internal {
@@ -38,22 +43,138 @@ class DocumentStarts : public YAML::EventHandler {
   int line_ = 0;
 };
 
-// `line` counts from 0, as yaml-cpp does.
-bool LineIsIndentedByTab(absl::string_view yaml, int line) {
-  const std::vector<absl::string_view> lines = absl::StrSplit(yaml, '\n');
-  if (line < 0 || static_cast<size_t>(line) >= lines.size()) return false;
-  const absl::string_view text = lines[static_cast<size_t>(line)];
-  return absl::StrContains(text.substr(0, text.find_first_not_of(" \t")), '\t');
+using Lines = std::vector<absl::string_view>;
+
+bool IsIndentedByTab(absl::string_view line) {
+  return absl::StrContains(line.substr(0, line.find_first_not_of(" \t")), '\t');
+}
+
+// The key of the first column that line `index` belongs to, as "uplinks: ".
+std::string KeyOf(const Lines& lines, size_t index) {
+  for (size_t i = index + 1; i-- > 0;) {
+    const size_t end =
+        lines[i].find_first_not_of("abcdefghijklmnopqrstuvwxyz_");
+    if (end == 0 || end == absl::string_view::npos || lines[i][end] != ':') {
+      continue;
+    }
+    return absl::StrCat(lines[i].substr(0, end), ": ");
+  }
+  return "";
+}
+
+// A bracket or a quote without its counterpart; '\0': none.
+struct Unmatched {
+  char character = 0;
+  size_t line = 0;  // from 0
+};
+
+Unmatched FindUnmatched(absl::string_view yaml) {
+  std::vector<Unmatched> open;
+  size_t line = 0;
+  char before = '\n';  // not a blank
+  for (size_t i = 0; i < yaml.size(); ++i) {
+    const char c = yaml[i];
+    // Within a plain text, outside of brackets, they are letters.
+    const bool begins =
+        !open.empty() || absl::StrContains("\n:-,[]{}\"'", before);
+    if (c == '#' && (i == 0 || absl::StrContains(" \t\n", yaml[i - 1]))) {
+      while (i + 1 < yaml.size() && yaml[i + 1] != '\n') ++i;
+      continue;
+    }
+    if ((c == '"' || c == '\'') && absl::StrContains("\n:-,[{", before)) {
+      const Unmatched quote = {c, line};
+      for (++i; i < yaml.size() && yaml[i] != c; ++i) {
+        if (c == '"' && yaml[i] == '\\') ++i;
+        if (i < yaml.size() && yaml[i] == '\n') ++line;
+      }
+      if (i >= yaml.size()) return quote;
+    } else if (begins && (c == '[' || c == '{')) {
+      open.push_back({c, line});
+    } else if (begins && (c == ']' || c == '}')) {
+      if (open.empty()) return {c, line};
+      if (open.back().character != (c == ']' ? '[' : '{')) return open.back();
+      open.pop_back();
+    }
+    if (c == '\n') ++line;
+    if (c != ' ' && c != '\t' && (c != '\n' || open.empty())) before = c;
+  }
+  return open.empty() ? Unmatched() : open.back();
+}
+
+std::string TextOf(const Unmatched& one) {
+  switch (one.character) {
+    case '[':
+      return "'[' without ']': expected a list, such as [a, b]";
+    case '{':
+      return "'{' without '}': expected a map, such as {a: b}";
+    case ']':
+      return "']' without '['";
+    case '}':
+      return "'}' without '{'";
+    default:
+      return absl::StrCat("a quote without its end: ",
+                          std::string(1, one.character));
+  }
+}
+
+// The value that begins with a character to which YAML gives a meaning; "" if none does.
+absl::string_view SpecialValue(absl::string_view line) {
+  char before = ':';  // not a blank
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (absl::StrContains(" \t", line[i])) continue;
+    if (absl::StrContains("*&!|>%@`", line[i]) &&
+        absl::StrContains(":-,[{", before)) {
+      line.remove_prefix(i);
+      return absl::StripSuffix(line.substr(0, line.find_first_of(" ,]}\r")),
+                               ":");
+    }
+    before = line[i];
+  }
+  return "";
 }
 
 }  // namespace
 
-std::string WhyNoYaml(absl::string_view yaml, const YAML::Exception& error) {
-  // yaml-cpp's own message is about blocks and maps.
-  return LineIsIndentedByTab(yaml, error.mark.line)
-             ? "a tab indents this line: YAML takes blanks only"
-         : absl::StrContains(yaml, '\0') ? "the file has a NUL: expected text"
-                                         : error.msg;
+YAML::Node LoadYaml(const std::string& yaml) {
+  const YAML::Node root = YAML::Load(yaml);
+  const Unmatched unmatched = FindUnmatched(yaml);
+  if (unmatched.character == '"' || unmatched.character == '\'') {
+    throw YAML::ParserException(YAML::Mark(), YAML::ErrorMsg::EOF_IN_SCALAR);
+  }
+  return root;
+}
+
+YamlFault DescribeFault(absl::string_view yaml, const YAML::Exception& error) {
+  const Lines lines =
+      absl::StrSplit(absl::StripTrailingAsciiWhitespace(yaml), '\n');
+  // A text that does not end as it should is at fault in its last line.
+  size_t index = error.mark.line < 0 ? 0 : static_cast<size_t>(error.mark.line);
+  index = std::min(index, lines.size() - 1);
+  YamlFault fault;
+  if (IsIndentedByTab(lines[index])) {
+    fault.text = "a tab indents this line: YAML takes blanks only";
+  } else if (absl::StrContains(yaml, '\0')) {
+    fault.text = "the file has a NUL: expected text";
+  } else {
+    const Unmatched unmatched = FindUnmatched(yaml);
+    const absl::string_view value = SpecialValue(lines[index]);
+    if (unmatched.character != 0) index = unmatched.line;
+    const std::string key = KeyOf(lines, std::min(index, lines.size() - 1));
+    if (unmatched.character != 0) {
+      fault.text = absl::StrCat(key, TextOf(unmatched));
+    } else if (!value.empty()) {
+      fault.text = absl::StrCat(key, "expected \"", ToTerminal(value),
+                                "\" in quotes, because YAML gives a leading '",
+                                value.substr(0, 1), "' a meaning of its own");
+    } else {
+      fault.text = absl::StrCat(
+          key,
+          "expected key: value lines, indented as their neighbours, and quotes "
+          "around a value with a colon");
+    }
+  }
+  fault.line = static_cast<int>(index) + 1;
+  return fault;
 }
 
 // YAML::LoadAll() would never end if the parser cannot get past the text that follows a

@@ -324,7 +324,7 @@ absl::StatusOr<Size> ParseSize(absl::string_view text) {
 absl::StatusOr<std::vector<Budget>> ParseBudgets(const std::string& yaml,
                                                  const std::string& file) {
   try {
-    const YAML::Node root = YAML::Load(yaml);
+    const YAML::Node root = LoadYaml(yaml);
     if (LineOfSecondDocument(yaml) != 0 || root.IsNull()) {
       return At(file, 0, "expected one document with the key budgets");
     }
@@ -332,8 +332,8 @@ absl::StatusOr<std::vector<Budget>> ParseBudgets(const std::string& yaml,
   } catch (const BudgetError& error) {
     return At(file, error.line(), error.what());
   } catch (const YAML::Exception& error) {
-    return At(file, error.mark.is_null() ? 0 : error.mark.line + 1,
-              WhyNoYaml(yaml, error));
+    const YamlFault fault = DescribeFault(yaml, error);
+    return At(file, fault.line, fault.text);
   }
 }
 

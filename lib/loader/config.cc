@@ -135,12 +135,13 @@ void AtKey(const YAML::Node& key, F parse) {
   }
 }
 
-std::string Text(const YAML::Node& node, const char* key) {
+std::string Text(const YAML::Node& node, const std::string& key,
+                 const std::string& expected = "one value") {
   if (!node.IsScalar()) {
-    throw ConfigError(node, absl::StrCat(key, ": expected one value, not a ",
-                                         node.IsSequence() ? "list"
-                                         : node.IsMap()    ? "map"
-                                                           : "blank"));
+    throw ConfigError(node, absl::StrCat(key, ": expected ", expected,
+                                         node.IsSequence() ? ", not a list"
+                                         : node.IsMap()    ? ", not a map"
+                                                           : ", not a blank"));
   }
   return node.Scalar();
 }
@@ -155,18 +156,21 @@ bool Decimal(absl::string_view text, uint32_t* value) {
 
 uint32_t Number(const YAML::Node& node, const char* key, uint32_t lowest,
                 uint32_t highest) {
+  const std::string expected =
+      absl::StrCat("a number from ", lowest, " to ", highest);
   uint32_t value = 0;
-  if (!Decimal(Text(node, key), &value) || value < lowest || value > highest) {
-    throw ConfigError(
-        node, absl::StrCat(key, ": expected a number from ", lowest, " to ",
-                           highest, ", not ", Quote(node.Scalar())));
+  if (!Decimal(Text(node, key, expected), &value) || value < lowest ||
+      value > highest) {
+    throw ConfigError(node, absl::StrCat(key, ": expected ", expected, ", not ",
+                                         Quote(node.Scalar())));
   }
   return value;
 }
 
 // The text of a node. Throws if `why_not` returns a reason.
 template <typename WhyNot>
-std::string Checked(const YAML::Node& node, const char* key, WhyNot why_not) {
+std::string Checked(const YAML::Node& node, const std::string& key,
+                    WhyNot why_not) {
   std::string text = Text(node, key);
   const std::string reason = why_not(text);
   if (!reason.empty()) {
@@ -175,22 +179,22 @@ std::string Checked(const YAML::Node& node, const char* key, WhyNot why_not) {
   return text;
 }
 
-std::string Name(const YAML::Node& node, const char* key) {
+std::string Name(const YAML::Node& node, const std::string& key) {
   return Checked(node, key,
                  [](const std::string& name) { return WhyNoName(name); });
 }
 
 void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
-  const std::string text = Text(node, "port");
+  constexpr char kExpected[] =
+      "a port from 1 to 65535, or a range such as 1000-2000";
+  const std::string text = Text(node, "port", kExpected);
   std::vector<std::string> parts = absl::StrSplit(text, '-');
   uint32_t first = 0, last = 0;
   if (parts.size() > 2 || !Decimal(parts.front(), &first) ||
       !Decimal(parts.back(), &last) || first < 1 || first > last ||
       last > 65535) {
     throw ConfigError(
-        node, absl::StrCat("port: ", Quote(text),
-                           ": expected a port from 1 to 65535, or a range "
-                           "such as 1000-2000"));
+        node, absl::StrCat("port: ", Quote(text), ": expected ", kExpected));
   }
   rule->port_first = static_cast<uint16_t>(first);
   rule->port_last = static_cast<uint16_t>(last);
@@ -199,7 +203,9 @@ void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
 // Parses "10.0.0.0/8" or "fd00::/8". An IPv4 prefix becomes one of ::ffff:0:0/96, so that
 // the kernel part compares all addresses in the same way: four words under a mask.
 void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
-  const std::string text = Text(node, "address");
+  constexpr char kExpected[] =
+      "an IPv4 or IPv6 address, or a prefix such as 10.0.0.0/8";
+  const std::string text = Text(node, "address", kExpected);
   std::pair<std::string, std::string> parts =
       absl::StrSplit(text, absl::MaxSplits('/', 1));
   in6_addr v6 = {};
@@ -211,8 +217,8 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
     longest = 32;
     base = 96;
   } else if (inet_pton(AF_INET6, parts.first.c_str(), &v6) != 1) {
-    throw ConfigError(node, absl::StrCat("address: ", Quote(text),
-                                         " is not an IPv4 or IPv6 prefix"));
+    throw ConfigError(
+        node, absl::StrCat("address: ", Quote(text), ": expected ", kExpected));
   }
   length = longest;
   if (text.find('/') != std::string::npos &&
@@ -242,19 +248,19 @@ constexpr std::pair<const char*, uint8_t> kProtocols[] = {
 };
 
 void ParseProtocol(const YAML::Node& node, DestinationRule* rule) {
-  const std::string text = Text(node, "protocol");
+  constexpr char kExpected[] = "tcp, udp, sctp, icmp, icmpv6 or any";
+  const std::string text = Text(node, "protocol", kExpected);
   for (const auto& known : kProtocols) {
     if (text != known.first) continue;
     rule->protocol = known.second;
     return;
   }
   throw ConfigError(
-      node, absl::StrCat("protocol: ", Quote(text),
-                         ": expected tcp, udp, sctp, icmp, icmpv6 or any"));
+      node, absl::StrCat("protocol: ", Quote(text), ": expected ", kExpected));
 }
 
 bool TrueOrFalse(const YAML::Node& node, const char* key) {
-  const std::string text = Text(node, key);
+  const std::string text = Text(node, key, "true or false");
   if (text != "true" && text != "false") {
     throw ConfigError(
         node, absl::StrCat(key, ": ", Quote(text), ": expected true or false"));
@@ -272,11 +278,27 @@ bool HasAddress(const DestinationRule& rule) {
   return (rule.mask[0] | rule.mask[1] | rule.mask[2] | rule.mask[3]) != 0;
 }
 
+// Whether `first` matches all packets that `later` matches.
+bool Covers(const DestinationRule& first, const DestinationRule& later) {
+  for (size_t word = 0; word < 4; ++word) {
+    const uint32_t mask = first.mask[word];
+    if ((later.mask[word] & mask) != mask ||
+        (later.address[word] & mask) != first.address[word]) {
+      return false;
+    }
+  }
+  return first.port_first <= later.port_first &&
+         first.port_last >= later.port_last &&
+         (first.protocol == 0 || first.protocol == later.protocol);
+}
+
+constexpr char kExampleRule[] = "{name: dns, port: 53}";
+
 DestinationRule ParseRule(const YAML::Node& node) {
   if (!node.IsMap()) {
-    throw ConfigError(node,
-                      "destinations: expected a list of name, address, "
-                      "port and protocol");
+    throw ConfigError(
+        node,
+        absl::StrCat("destinations: expected a rule, such as ", kExampleRule));
   }
   DestinationRule rule;
   YAML::Node port;
@@ -317,50 +339,64 @@ DestinationRule ParseRule(const YAML::Node& node) {
   return rule;
 }
 
+// A list with the value that stands where a list belongs, or else `example`.
+std::string ListOf(const YAML::Node& node, const std::string& example) {
+  if (!node.IsScalar() || node.Scalar().empty() || node.Scalar().size() > 64) {
+    return example;
+  }
+  return absl::StrCat("[", ShellWord(node.Scalar()), "]");
+}
+
 // A key without a value is an empty list, such as "services:" with all lines below it
 // commented out.
 template <typename T, typename F>
-std::vector<T> List(const YAML::Node& node, const char* key, F parse) {
+std::vector<T> List(const YAML::Node& node, const std::string& key,
+                    const std::string& example, F parse) {
   std::vector<T> values;
   if (node.IsNull()) return values;
   if (!node.IsSequence()) {
-    throw ConfigError(node, absl::StrCat(key, ": expected a list"));
+    throw ConfigError(node, absl::StrCat(key, ": expected a list, such as ",
+                                         ListOf(node, example)));
   }
   for (const auto& item : node) values.push_back(parse(item));
   return values;
 }
 
+void RequireMap(const YAML::Node& node, const char* key, const char* example) {
+  if (node.IsMap()) return;
+  throw ConfigError(node,
+                    absl::StrCat(key, ": expected a map, such as ", example));
+}
+
 // Names to services.
 template <typename F>
 std::map<std::string, std::string> Map(const YAML::Node& node, const char* key,
-                                       const char* expected, F parse_key) {
+                                       const char* example, F parse_key) {
   std::map<std::string, std::string> values;
-  if (!node.IsMap()) {
-    throw ConfigError(node, absl::StrCat(key, ": expected ", expected));
-  }
+  RequireMap(node, key, example);
   for (const auto& item : node) {
     const std::string name = parse_key(item.first);
     if (values.count(name) != 0) throw Twice(item.first, key);
-    AtKey(item.first, [&] { values[name] = Name(item.second, key); });
+    AtKey(item.first, [&] {
+      values[name] = Name(item.second, absl::StrCat(key, ": ", name));
+    });
   }
   return values;
-}
-
-std::vector<std::string> Texts(const YAML::Node& node, const char* key) {
-  return List<std::string>(
-      node, key, [key](const YAML::Node& text) { return Text(text, key); });
 }
 
 Uplinks ParseUplinks(const YAML::Node& node) {
   Uplinks uplinks;
   if (node.IsNull()) return uplinks;
-  if (!node.IsMap()) {
-    throw ConfigError(node, "uplinks: expected uplink: [interface, ...]");
-  }
+  RequireMap(node, "uplinks", "{satellite: [sat0]}");
   for (const auto& item : node) {
     const std::string name = Name(item.first, "uplinks");
     if (uplinks.count(name) != 0) throw Twice(item.first, "uplinks");
-    AtKey(item.first, [&] { uplinks[name] = Texts(item.second, "uplinks"); });
+    const std::string key = absl::StrCat("uplinks: ", name);
+    AtKey(item.first, [&] {
+      uplinks[name] = List<std::string>(
+          item.second, key, "[sat0]",
+          [&](const YAML::Node& text) { return Text(text, key); });
+    });
   }
   return uplinks;
 }
@@ -417,7 +453,10 @@ std::string WhyNoKinds(const std::vector<std::string>& kinds) {
 std::string WhyNoUnit(const std::string& pattern, const std::string& service) {
   if (pattern.size() <= strlen(kService) ||
       !absl::EndsWith(pattern, kService)) {
-    return "expected the name of a unit, such as ssh.service";
+    return absl::StrContains(pattern, '*')
+               ? "expected a pattern that ends in *.service, such as "
+                 "\"magma@*.service\""
+               : "expected the name of a unit, such as ssh.service";
   }
   if (pattern.size() >= NM_NAME_BYTES) {
     return absl::StrCat("expected at most ", NM_NAME_BYTES - 1, " bytes");
@@ -637,7 +676,14 @@ Key TextKey(const char* name, std::string Config::*field,
             std::string (*why_not)(const std::string&), const char* help) {
   return {name, help,
           [=](const YAML::Node& node, Config* config) {
-            const std::string text = node.IsNull() ? "" : Text(node, name);
+            const std::string example = Config().*field;
+            const std::string text =
+                node.IsNull()
+                    ? ""
+                    : Text(node, name,
+                           absl::StrCat("one value",
+                                        example.empty() ? "" : ", such as ",
+                                        example));
             Require(node, name, why_not(text));
             config->*field = text;
           },
@@ -660,8 +706,8 @@ Key PortsKey(const char* name, std::vector<uint16_t> Config::*field,
              size_t most, const char* help) {
   return {name, help,
           [=](const YAML::Node& node, Config* config) {
-            const auto ports =
-                List<uint16_t>(node, name, [&](const YAML::Node& port) {
+            const auto ports = List<uint16_t>(
+                node, name, "[443]", [&](const YAML::Node& port) {
                   return static_cast<uint16_t>(Number(port, name, 1, 65535));
                 });
             if (ports.size() > most) {
@@ -678,14 +724,14 @@ Key PortsKey(const char* name, std::vector<uint16_t> Config::*field,
 
 // `why_not` is for each element, `why_not_all` for the whole list.
 Key ListKey(const char* name, std::vector<std::string> Config::*field,
-            std::string (*why_not)(const std::string&),
+            const char* example, std::string (*why_not)(const std::string&),
             std::string (*why_not_all)(const std::vector<std::string>&),
             const char* help) {
   return {
       name, help,
       [=](const YAML::Node& node, Config* config) {
-        const auto values =
-            List<std::string>(node, name, [&](const YAML::Node& value) {
+        const auto values = List<std::string>(
+            node, name, example, [&](const YAML::Node& value) {
               return Checked(value, name, why_not);
             });
         Require(node, name, why_not_all(values));
@@ -705,13 +751,13 @@ Key ListKey(const char* name, std::vector<std::string> Config::*field,
 
 Key MapKey(
     const char* name, std::map<std::string, std::string> Config::*field,
-    const char* expected, std::string (*why_not)(const std::string&),
+    const char* example, std::string (*why_not)(const std::string&),
     std::string (*why_not_all)(const std::map<std::string, std::string>&),
     const char* help) {
   return {name, help,
           [=](const YAML::Node& node, Config* config) {
             const auto values =
-                Map(node, name, expected, [&](const YAML::Node& key) {
+                Map(node, name, example, [&](const YAML::Node& key) {
                   return Checked(key, name, why_not);
                 });
             Require(node, name, why_not_all(values));
@@ -732,11 +778,11 @@ Key ChoiceKey(const char* name, bool Config::*field, const char* no,
               const char* yes, const char* help) {
   return {name, help,
           [=](const YAML::Node& node, Config* config) {
-            const std::string text = Text(node, name);
+            const std::string expected = absl::StrCat(no, " or ", yes);
+            const std::string text = Text(node, name, expected);
             if (text != no && text != yes) {
-              throw ConfigError(
-                  node, absl::StrCat(name, ": ", Quote(text), ": expected ", no,
-                                     " or ", yes));
+              throw ConfigError(node, absl::StrCat(name, ": ", Quote(text),
+                                                   ": expected ", expected));
             }
             config->*field = text == yes;
           },
@@ -752,7 +798,8 @@ std::string NoReason(const T&) {
 
 // A list, or a word for one that many hosts want.
 Key NamesFromKey() {
-  Key key = ListKey("names_from", &Config::names_from, NoReason, WhyNoSources,
+  Key key = ListKey("names_from", &Config::names_from,
+                    "[registration, unit, executable]", NoReason, WhyNoSources,
                     "or units, containers, all (of both), programs;\n"
                     "a list may have unit, container and user between");
   key.parse = [list = key.parse](const YAML::Node& node, Config* config) {
@@ -812,19 +859,19 @@ const std::vector<Key>& AllKeys() {
                "TLS has the name of the destination"),
       PortsKey("http_ports", &Config::http_ports, NM_MAX_HTTP_PORTS,
                "HTTP/1 has the name of the destination"),
-      ListKey("destination_suffixes", &Config::destination_suffixes,
+      ListKey("destination_suffixes", &Config::destination_suffixes, "[.local]",
               WhyNoSuffix, WhyNoSuffixes, "removed from names on the wire"),
       ChoiceKey("unknown_destinations", &Config::fold_unknown_destinations,
                 "keep", "other", "or other, for names without a suffix"),
-      ListKey("services", &Config::services, WhyNoExecutable, NoReason,
-              "executables that are services"),
-      MapKey("aliases", &Config::aliases, "executable: service",
-             WhyNoExecutable, NoReason, "executable: service"),
-      MapKey("units", &Config::units, "unit: service", NoReason, WhyNoUnits,
-             "unit: service, or \"magma@*.service\": $1"),
-      MapKey("register_by", &Config::register_by,
-             "service: uid:USER, group:GROUP or anyone", WhyNoKey,
-             WhyNoRegistrants, "service: uid:USER, group:GROUP or anyone"),
+      ListKey("services", &Config::services, "[sshd]", WhyNoExecutable,
+              NoReason, "executables that are services"),
+      MapKey("aliases", &Config::aliases, "{oai_mme: mme}", WhyNoExecutable,
+             NoReason, "executable: service"),
+      MapKey("units", &Config::units, "{ssh.service: ssh}", NoReason,
+             WhyNoUnits, "unit: service, or \"magma@*.service\": $1"),
+      MapKey("register_by", &Config::register_by, "{mme: \"uid:root\"}",
+             WhyNoKey, WhyNoRegistrants,
+             "service: uid:USER, group:GROUP or anyone"),
       NamesFromKey(),
       {"destinations",
        "the first match counts\n"
@@ -834,8 +881,9 @@ const std::vector<Key>& AllKeys() {
        "the connection, unless it has\n"
        "overrides_names: true",
        [](const YAML::Node& node, Config* config) {
-         const auto rules =
-             List<DestinationRule>(node, "destinations", ParseRule);
+         const auto rules = List<DestinationRule>(
+             node, "destinations", absl::StrCat("[", kExampleRule, "]"),
+             ParseRule);
          if (rules.size() > NM_MAX_RULES) {
            throw ConfigError(node, absl::StrCat("destinations: at most ",
                                                 NM_MAX_RULES, " rules"));
@@ -849,8 +897,8 @@ const std::vector<Key>& AllKeys() {
          }
          *out << YAML::EndSeq;
        }},
-      ListKey("destinations_of", &Config::destinations_of, NoReason, WhyNoKinds,
-              ""),
+      ListKey("destinations_of", &Config::destinations_of, "[service]",
+              NoReason, WhyNoKinds, ""),
       {"uplinks", "uplink: [interface, \"wwan*\"]",
        [](const YAML::Node& node, Config* config) {
          const Uplinks uplinks = ParseUplinks(node);
@@ -869,8 +917,8 @@ const std::vector<Key>& AllKeys() {
          }
          *out << YAML::EndMap;
        }},
-      ListKey("forwarded_clients", &Config::forwarded_clients, NoReason,
-              NoReason, "uplinks, or other: by their addresses"),
+      ListKey("forwarded_clients", &Config::forwarded_clients, "[lan]",
+              NoReason, NoReason, "uplinks, or other: by their addresses"),
       ChoiceKey("size_units", &Config::decimal_sizes, "binary", "decimal",
                 "or decimal: tools show kB, not KiB"),
   };
@@ -917,7 +965,7 @@ absl::StatusOr<Config> ParseConfig(
     const std::function<absl::Status(const Config&)>& check) {
   Config config = defaults;
   try {
-    const YAML::Node root = YAML::Load(std::string(yaml));
+    const YAML::Node root = LoadYaml(std::string(yaml));
     const int second = LineOfSecondDocument(std::string(yaml));
     if (second != 0) {
       return absl::InvalidArgumentError(OneLine(absl::StrCat(
@@ -925,11 +973,14 @@ absl::StatusOr<Config> ParseConfig(
           ": a second document: expected one of key: value lines")));
     }
     if (root.IsNull()) return config;
-    if (!root.IsMap()) throw ConfigError(root, "expected key: value lines");
+    constexpr char kExpected[] =
+        "expected key: value lines, such as max_series: 4096";
+    if (!root.IsMap()) throw ConfigError(root, kExpected);
     std::set<std::string> seen;
     for (const auto& item : root) {
       if (!item.first.IsScalar()) {
-        throw ConfigError(item.first, "expected key: value lines");
+        throw ConfigError(item.first.IsNull() ? item.second : item.first,
+                          kExpected);
       }
       if (!seen.insert(item.first.Scalar()).second) {
         throw ConfigError(item.first, absl::StrCat("key '", item.first.Scalar(),
@@ -951,8 +1002,9 @@ absl::StatusOr<Config> ParseConfig(
     return absl::InvalidArgumentError(
         OneLine(absl::StrCat(file_name, ":", line, " ", error.what())));
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(OneLine(absl::StrCat(
-        file_name, ":", error.mark.line + 1, ": ", WhyNoYaml(yaml, error))));
+    const YamlFault fault = DescribeFault(yaml, error);
+    return absl::InvalidArgumentError(
+        OneLine(absl::StrCat(file_name, ":", fault.line, ": ", fault.text)));
   }
   return config;
 }
@@ -1072,15 +1124,52 @@ std::vector<std::string> SourcesOf(absl::string_view yaml) {
 }
 
 std::string SourceOfKeys(absl::string_view file, const Config& before,
-                         const Config& after) {
+                         const Config& after, Keys which) {
   std::vector<std::string> keys;
   for (const Key& key : AllKeys()) {
-    if (IsSetting(key) && ValueAsText(before, key) != ValueAsText(after, key)) {
+    if ((which == Keys::kAll || IsSetting(key)) &&
+        ValueAsText(before, key) != ValueAsText(after, key)) {
       keys.push_back(key.name);
     }
   }
   return keys.empty() ? ""
                       : absl::StrCat(file, ": ", absl::StrJoin(keys, ", "));
+}
+
+std::vector<std::string> WhatHasNoEffect(const Config& config) {
+  std::vector<std::string> notes;
+  const SourceRanks ranks = RanksOf(config.names_from);
+  const bool is_listed =
+      ranks[NM_SOURCE_SERVICE_LIST] != 0 || ranks[NM_SOURCE_COMMAND_LINE] != 0;
+  if (!is_listed && !(config.services.empty() && config.aliases.empty())) {
+    notes.push_back(
+        "services and aliases have no effect: names_from has neither "
+        "service_list nor command_line");
+  }
+  const std::pair<const char*, const std::vector<uint16_t>*> lists[] = {
+      {"proxy_ports", &config.proxy_ports},
+      {"sni_ports", &config.sni_ports},
+      {"http_ports", &config.http_ports}};
+  for (const auto& list : lists) {
+    std::set<uint16_t> seen;
+    for (const uint16_t port : *list.second) {
+      if (seen.insert(port).second) continue;
+      notes.push_back(absl::StrCat(list.first, ": ", port, " appears twice"));
+    }
+  }
+  const auto& rules = config.destinations;
+  for (auto rule = rules.begin(); rule != rules.end(); ++rule) {
+    const auto first = std::find_if(
+        rules.begin(), rule,
+        [&](const DestinationRule& other) { return Covers(other, *rule); });
+    if (first == rule) continue;
+    notes.push_back(
+        absl::StrCat("destinations: rule ", rule - rules.begin() + 1, " (",
+                     ToTerminal(rule->name), ") has no effect: rule ",
+                     first - rules.begin() + 1, " (", ToTerminal(first->name),
+                     ") comes first and matches everything that it matches"));
+  }
+  return notes;
 }
 
 uint64_t HashOf(absl::string_view bytes) {

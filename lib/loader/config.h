@@ -136,9 +136,14 @@ std::string ConfigAsYaml(const Config& config, Keys keys);
 std::vector<std::string> SourcesOf(absl::string_view yaml);
 
 // "FILE: max_series, services": the keys whose values differ from `before`; "" if none
-// differs.
+// differs. kChanged leaves out pin_dir and cgroup.
 std::string SourceOfKeys(absl::string_view file, const Config& before,
-                         const Config& after);
+                         const Config& after, Keys which = Keys::kChanged);
+
+// Settings that are allowed but have no effect, a line each: a rule behind one that
+// matches all of its packets, a port that appears twice, and lists that names_from
+// leaves out.
+std::vector<std::string> WhatHasNoEffect(const Config& config);
 
 // 64-bit FNV-1a, for nm_info.build_id and config_id. It tells versions apart, but gives
 // no protection against deliberate collisions.

@@ -159,7 +159,7 @@ TEST(ConfigTest, ErrorsNameFileLineAndKey) {
   EXPECT_THAT(Error("max_series: 5"), HasSubstr("from 22 to 65535"));
   EXPECT_THAT(Error("max_series: -1"), HasSubstr("from 22 to 65535"));
   EXPECT_THAT(Error("max_series: 99999999999"), HasSubstr("65535"));
-  EXPECT_THAT(Error("max_series: [1]"), HasSubstr("expected one value"));
+  EXPECT_THAT(Error("max_series: [1]"), HasSubstr("65535, not a list"));
   EXPECT_THAT(Error("max_names: 3"), HasSubstr("max_names"));
   EXPECT_THAT(Error("max_names: 1\nmax_names: 2"), StartsWith("netmeter.yml:"));
 }
@@ -217,10 +217,11 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
             "netmeter.yml:2: register_by: mme: 'root': expected uid:USER, "
             "group:GROUP or anyone");
   EXPECT_EQ(Error("uplinks: [sat0]"),
-            "netmeter.yml:1: uplinks: expected uplink: [interface, ...]");
+            "netmeter.yml:1: uplinks: expected a map, such as {satellite: "
+            "[sat0]}");
   EXPECT_EQ(Error("\nuplinks: {lan: [\"eth?\"]}"),
             "netmeter.yml:2: uplinks: lan: 'eth?': expected the name of an "
-            "interface, or what it begins with and *");
+            "interface, or what it begins with and *, such as \"wwan*\"");
   EXPECT_EQ(Error("\ndestinations_of: [service, process]"),
             "netmeter.yml:2: destinations_of: 'process': expected service, "
             "binary, unit, container, user");
@@ -229,14 +230,16 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
       "netmeter.yml:1: units: 'ssh': expected the name of a unit, such as "
       "ssh.service");
   EXPECT_EQ(Error("units: [a]"),
-            "netmeter.yml:1: units: expected unit: service");
+            "netmeter.yml:1: units: expected a map, such as {ssh.service: "
+            "ssh}");
   EXPECT_EQ(Error("units: {a.service: x, a.service: y}"),
             "netmeter.yml:1: units: key 'a.service' appears twice");
   EXPECT_EQ(Error("destinations: [{name: x, adress: 10.0.0.1}]"),
             "netmeter.yml:1: destinations: unknown key 'adress' (did you mean "
             "address?)");
   EXPECT_EQ(Error("max_names:"),
-            "netmeter.yml:1: max_names: expected one value, not a blank");
+            "netmeter.yml:1: max_names: expected a number from 4 to 65535, not "
+            "a blank");
   EXPECT_LT(Error("max_names: " + std::string(100000, 'x')).size(), 200u);
 }
 
@@ -351,7 +354,8 @@ TEST(ConfigHelp, HasEachKeyWithItsDefault) {
 // The line was that of the next key.
 TEST(ConfigTest, ABlankValueIsInTheLineOfItsKey) {
   EXPECT_EQ(Error("max_series:\n\n\ngroup: x\n"),
-            "netmeter.yml:1: max_series: expected one value, not a blank");
+            "netmeter.yml:1: max_series: expected a number from 22 to 65535, "
+            "not a blank");
   EXPECT_THAT(Error("aliases:\n  a:\n\n  b: c\n"),
               StartsWith("netmeter.yml:2: aliases: "));
   EXPECT_THAT(Error("destinations:\n- name: a\n  port:\n\n  protocol: tcp\n"),
@@ -458,6 +462,104 @@ TEST(ConfigTest, WordsThatCanNeverMatchAreErrors) {
   EXPECT_THAT(Error("services:\n  - sshd\n  - mme*"),
               HasSubstr("netmeter.yml:3: services: 'mme*': expected the name"));
   EXPECT_THAT(Error("aliases: {\"a?\": b}"), HasSubstr("not a pattern"));
+}
+
+// Most of these were messages of yaml-cpp, about flows and anchors, some in a line behind
+// the end of the file; the others did not say what to write.
+TEST(ConfigTest, AMistypedFileIsToldWhatToWrite) {
+  const std::string lines =
+      "expected key: value lines, indented as their neighbours, and quotes "
+      "around a value with a colon";
+  const std::pair<const char*, std::string> cases[] = {
+      {"uplinks: {satellite: sat0}",
+       "1: uplinks: satellite: expected a list, such as [sat0]"},
+      {"uplinks:\n  satellite: \"wwan*\"\n",
+       "2: uplinks: satellite: expected a list, such as ['wwan*']"},
+      {"uplinks: {satellite: {sat0: 1}}",
+       "1: uplinks: satellite: expected a list, such as [sat0]"},
+      {"uplinks: {satellite: []}",
+       "1: uplinks: satellite: expected a list, such as [sat0]"},
+      {"uplinks: {satellite: [[sat0]]}",
+       "1: uplinks: satellite: expected one value, not a list"},
+      {"uplinks:\n  satellite: [wwan*\n\n",
+       "2: uplinks: '[' without ']': expected a list, such as [a, b]"},
+      {"\nuplinks: {satellite: [wwan*}\n",
+       "2: uplinks: '[' without ']': expected a list, such as [a, b]"},
+      {"group: x # [\nuplinks: {satellite: [sat0]\nmax_names: 400\n",
+       "2: uplinks: '{' without '}': expected a map, such as {a: b}"},
+      {"services: [a]]", "1: services: ']' without '['"},
+      {"group: x\n}", "2: group: '}' without '{'"},
+      {"services:\n  - \"a\n  - b\ngroup: x\n",
+       "2: services: a quote without its end: \""},
+      {"services: [it's, 'b', c\n",
+       "1: services: '[' without ']': expected a list, such as [a, b]"},
+      {"uplinks: {satellite: [*wan]}",
+       "1: uplinks: expected \"*wan\" in quotes, because YAML gives a leading "
+       "'*' a meaning of its own"},
+      {"services:\n- a\n- *\n",
+       "3: services: expected \"*\" in quotes, because YAML gives a leading "
+       "'*' "
+       "a meaning of its own"},
+      {"units: {*.service: $1}",
+       "1: units: expected \"*.service\" in quotes, because YAML gives a "
+       "leading '*' a meaning of its own"},
+      {"group: @staff",
+       "1: group: expected \"@staff\" in quotes, because YAML gives a leading "
+       "'@' a meaning of its own"},
+      {"group: a: b", "1: group: " + lines},
+      {"services: [a]\n- b\n", "2: services: " + lines},
+      {"destinations:\n  - name: x\n   port: 3\n", "3: destinations: " + lines},
+      {"services:[a]",
+       "1: expected key: value lines, such as max_series: 4096"},
+      {"units: {\"magma@*\": x}",
+       "1: units: 'magma@*': expected a pattern that ends in *.service, such "
+       "as "
+       "\"magma@*.service\""},
+      {"proxy_ports: 8443", "1: proxy_ports: expected a list, such as [8443]"},
+      {"proxy_ports: {a: b}", "1: proxy_ports: expected a list, such as [443]"},
+      {"aliases: [a]", "1: aliases: expected a map, such as {oai_mme: mme}"},
+      {"register_by: {mme: {a: b}}",
+       "1: register_by: mme: expected one value, not a map"},
+      {"destinations: {name: x}",
+       "1: destinations: expected a list, such as [{name: dns, port: 53}]"},
+      {"destinations: [x]",
+       "1: destinations: expected a rule, such as {name: dns, port: 53}"},
+      {"destinations: [{name: x, address: ten}]",
+       "1: address: 'ten': expected an IPv4 or IPv6 address, or a prefix such "
+       "as 10.0.0.0/8"},
+      {"size_units: [decimal]",
+       "1: size_units: expected binary or decimal, not a list"},
+      {"pin_dir: [a]",
+       "1: pin_dir: expected one value, such as /run/netmeter, not a list"},
+  };
+  for (const auto& one : cases) {
+    EXPECT_EQ(Error(one.first), "netmeter.yml:" + one.second) << one.first;
+  }
+}
+
+TEST(ConfigTest, WhatHasNoEffectIsSaid) {
+  const auto notes = [](const std::string& yaml) {
+    const auto config = Parse(yaml);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return WhatHasNoEffect(config.ok() ? *config : Config());
+  };
+  EXPECT_THAT(notes("services: [mme]\naliases: {a: b}\nhttp_ports: [80, 81]\n"
+                    "destinations: [{name: a, port: 53, protocol: udp},\n"
+                    "  {name: b, port: 53}, {name: c, address: 10.0.0.0/8},\n"
+                    "  {name: d, address: 11.0.0.0/8}, {name: e}]"),
+              ElementsAre());
+  EXPECT_THAT(
+      notes("services: [mme]\nnames_from: [registration, unit, executable]"),
+      ElementsAre("services and aliases have no effect: names_from has neither "
+                  "service_list nor command_line"));
+  EXPECT_THAT(notes("sni_ports: [443, 444, 443]"),
+              ElementsAre("sni_ports: 443 appears twice"));
+  EXPECT_THAT(
+      notes("destinations: [{name: a, address: 10.0.0.0/8, port: 1-99},\n"
+            "  {name: b, address: 10.1.2.3, port: 80, protocol: tcp},\n"
+            "  {name: c, address: 10.1.2.3, port: 80-100}]"),
+      ElementsAre("destinations: rule 2 (b) has no effect: rule 1 (a) comes "
+                  "first and matches everything that it matches"));
 }
 
 // yaml-cpp said "illegal map value".

@@ -93,8 +93,9 @@ Exit status: 0 loaded, upgraded, or nothing to do; 1 failed, one line on stderr
 says why, and the present state; 2 wrong usage.)";
 
 constexpr char kCheckEpilog[] =
-    R"(Prints the keys whose values are not the defaults, and notes on uplinks that count
-nothing on this host now, such as one without an interface. Needs no root.
+    R"(Prints the keys whose values are not the defaults, and notes: on settings without
+effect, such as a rule behind one that matches all of its packets, and on uplinks that
+count nothing on this host now, such as one without an interface. Needs no root.
 
 Exit status: 0 no errors; 1 one line on stderr has the error and its line; 2 wrong
 usage.)";
@@ -190,9 +191,10 @@ absl::StatusOr<FileConfig> ReadConfig(const std::string& path) {
   return all;
 }
 
-// What of the uplinks counts nothing on this host now, a line each.
-std::vector<std::string> NotesOnUplinks(const Config& config) {
-  std::vector<std::string> notes;
+// The settings that have no effect, and what of the uplinks counts nothing on this host
+// now, a line each.
+std::vector<std::string> NotesOn(const Config& config) {
+  std::vector<std::string> notes = WhatHasNoEffect(config);
   for (const std::string& name : config.forwarded_clients) {
     if (name != kOtherUplink && config.uplinks.count(name) == 0) {
       notes.push_back(
@@ -242,7 +244,7 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
     absl::StrAppend(&text, ", from ", ToTerminal(file.file));
   }
   absl::StrAppend(&text, "\n", NotesAsText(result->notes),
-                  NotesAsText(NotesOnUplinks(changed)));
+                  NotesAsText(NotesOn(changed)));
   return Report(text, "the meter is loaded");
 }
 
@@ -250,11 +252,11 @@ int RunCheck(const std::string& path) {
   const absl::StatusOr<FileConfig> file = ReadConfig(path);
   if (!file.ok()) return Fail(file.status());
   const Config& config = file->config;
-  std::string keys = SourceOfKeys("", Config(), config);
+  std::string keys = SourceOfKeys("", Config(), config, Keys::kAll);
   if (keys.empty()) keys = ": only defaults";
   return Print(absl::StrCat("netmeter-loader: ", ToTerminal(path),
                             ": no errors", keys, "\n",
-                            NotesAsText(NotesOnUplinks(config))));
+                            NotesAsText(NotesOn(config))));
 }
 
 int RunUnload(const std::string& pin_dir, bool quiet) {

@@ -104,6 +104,8 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatCountsNothing) {
   EXPECT_EQ(result.exit_status, 0);
   EXPECT_EQ(result.output,
             "netmeter-loader: " + file + ": no errors: only defaults\n");
+  EXPECT_EQ(check("pin_dir: /run/other\n").output,
+            "netmeter-loader: " + file + ": no errors: pin_dir\n");
   result = check(
       "services: [mme]\n"
       "uplinks: {satellite: [nosuch0, lo]}\n"
@@ -114,6 +116,8 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatCountsNothing) {
       result.output,
       "netmeter-loader: " + file +
           ": no errors: services, destinations, uplinks, forwarded_clients\n"
+          "netmeter-loader: note: destinations: rule 2 (dns) has no effect: "
+          "rule 1 (all) comes first and matches everything that it matches\n"
           "netmeter-loader: note: forwarded_clients: lan: no such uplink\n"
           "netmeter-loader: note: uplinks: satellite: nosuch0: no such "
           "interface\n"

@@ -34,7 +34,8 @@ absl::Status CheckPattern(const std::string& uplink,
   if (valid) return absl::OkStatus();
   return Wrong(absl::StrCat(
       uplink, ": '", ToTerminal(pattern.substr(0, 64)),
-      "': expected the name of an interface, or what it begins with and *"));
+      "': expected the name of an interface, or what it begins with and *, "
+      "such as \"wwan*\""));
 }
 
 }  // namespace
@@ -51,7 +52,8 @@ absl::Status CheckUplinks(const Uplinks& uplinks) {
           "' is the name of traffic in no uplink: choose another name"));
     }
     if (uplink.second.empty()) {
-      return Wrong(absl::StrCat(uplink.first, " has no interface"));
+      return Wrong(
+          absl::StrCat(uplink.first, ": expected a list, such as [sat0]"));
     }
     for (const std::string& pattern : uplink.second) {
       const absl::Status status = CheckPattern(uplink.first, pattern);

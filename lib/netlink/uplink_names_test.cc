@@ -57,7 +57,8 @@ TEST(UplinkNames, AKeyHasTheNulOfANameAndNotThatOfAPattern) {
 }
 
 TEST(UplinkNames, WhatNoInterfaceIsCalledIsRefused) {
-  EXPECT_THAT(ErrorOf({{"lan", {}}}), HasSubstr("lan has no interface"));
+  EXPECT_THAT(ErrorOf({{"lan", {}}}),
+              HasSubstr("lan: expected a list, such as [sat0]"));
   EXPECT_THAT(ErrorOf({{"other", {"eth0"}}}), HasSubstr("choose another"));
   for (const std::string& pattern :
        std::vector<std::string>{"", "a b", "a/b", "w*n0", "**", ".", "..",

@@ -101,7 +101,7 @@ class DefaultConfigTest(unittest.TestCase):
         self.assertIn("mme", self.loaded())
 
     def test_check_takes_the_same_file(self):
-        self.assertEqual(lab.run(lab.LOADER, "check").decode(), "netmeter-loader: %s: no errors: group, services\n" % FILE)
+        self.assertEqual(lab.run(lab.LOADER, "check").decode(), "netmeter-loader: %s: no errors: cgroup, group, services\n" % FILE)
 
 
 if __name__ == "__main__":
