@@ -87,7 +87,7 @@ static __always_inline void on_connect_listen_or_accept(
    * listener has other flags. */
   if (accepted && (owner->flags & NM_OWNER_CONNECTED))
     return on_established(ops, sk);
-  if (!accepted) owner->adopted = 0;
+  owner->adopted = 0; /* a clone has its listener's */
   /* A closed socket may connect again. A new connection has new sequence numbers. A new
    * socket has nothing to forget. */
   if (!accepted && (owner->flags || owner->cookie)) {

@@ -321,8 +321,7 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
   socket = state_of_socket(owner, cookie);
   tcp = bpf_tcp_sock(sk);
   if (tcp && socket && sk->state != TCP_SYN_SENT) {
-    begin_received(tcp, socket, tcp->rcv_nxt,
-                   owner && owner->adopted == cookie);
+    begin_received(tcp, socket, tcp->rcv_nxt, is_adopted(owner, cookie));
     acked = acked_payload(skb, socket, tcp->rcv_nxt);
     if (acked) nm_add_sent(NM_PAIR(slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
     /* Every pending amount is noted when it is added. Otherwise it would stay there. */
@@ -387,7 +386,7 @@ NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
   }
   socket = state_of_socket(owner, cookie);
   if (!socket) return 1;
-  adopted = owner && owner->adopted == cookie;
+  adopted = is_adopted(owner, cookie);
   begin_sent(tcp, socket, seq, adopted);
   if (tcp_flags & TCP_FLAG_ACK) begin_received(tcp, socket, ack, adopted);
   return 0;

@@ -116,6 +116,7 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   ends_of_socket(sk, &beginning.ends);
   beginning.now_ns = bpf_ktime_get_ns();
   if (owner) beginning.tgid = owner->tgid;
+  if (owner) beginning.start = owner->start;
   beginning.flags =
       NM_FLOW_TOLD |
       (accepted ? NM_FLOW_ACCEPTED | NM_FLOW_ESTABLISHED : NM_FLOW_OPENED);

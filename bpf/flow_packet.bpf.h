@@ -202,6 +202,7 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   ends_of_socket(sk, &beginning.ends);
   beginning.now_ns = f->now_ns;
   if (owner) beginning.tgid = owner->tgid;
+  if (owner) beginning.start = owner->start;
   if (f->key.kind == NM_FLOW_CONNECTION) {
     waiting = bpf_sk_storage_get(&nm_flow_waiting, sk, 0, 0);
     if (!begin_connection(sk, owner, f, direction, waiting, &beginning))

@@ -405,6 +405,7 @@ struct nm_beginning {
   __u64 now_ns;
   struct nm_ends ends;
   __u32 tgid;
+  __u32 start; /* of that process */
   __u32 flags; /* NM_FLOW_* */
 };
 
@@ -443,6 +444,7 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
     state->local_port = beginning->ends.local_port;
     state->remote_port = beginning->ends.remote_port;
     state->tgid = beginning->tgid;
+    state->start = beginning->start;
     state->flags = beginning->flags | NM_FLOW_MADE;
     if (numbers) state->numbers = *numbers;
     made = beginning->flags;

@@ -83,11 +83,12 @@ struct nm_flow_state {
   nm_u16 remote_port;
   nm_u32 slot;        /* of its series; 0: it had no packet yet */
   nm_u32 tgid;        /* of the process that made the socket */
+  nm_u32 start;       /* ... and when it started: NM_START(), or 0 */
   nm_u32 flags;       /* NM_FLOW_* */
   nm_u32 part;        /* number of its earlier records */
   nm_u8 tx_tcp_flags; /* all flags of TCP in these packets */
   nm_u8 rx_tcp_flags;
-  nm_u8 pad[2];
+  nm_u8 pad[6];
   struct nm_flow_device device; /* of the last packet */
   struct nm_socket numbers;
   nm_u32 rx_end; /* highest end sequence that was received */
@@ -98,8 +99,8 @@ struct nm_flow_state {
   nm_u32 last_state;  /* before it was closed: TCP_ESTABLISHED and so on */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_flow_state) ==
-                 5 * 8 + sizeof(struct nm_flow_counts) + 8 * 4 + 2 * 2 + 4 * 4 +
-                     4 * 1 + sizeof(struct nm_flow_device) +
+                 5 * 8 + sizeof(struct nm_flow_counts) + 8 * 4 + 2 * 2 + 5 * 4 +
+                     8 * 1 + sizeof(struct nm_flow_device) +
                      sizeof(struct nm_socket) + 6 * 4);
 
 /* Value of `nm_flows`. */

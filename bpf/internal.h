@@ -364,6 +364,11 @@ union nm_attribution {
 };
 NM_STATIC_ASSERT(sizeof(union nm_attribution) == 2 + 2 * 1);
 
+/* When a process started, in clock ticks after boot, as in /proc/PID/stat. Low bits, plus
+ * 1. 0: unknown. The kernel hands out a process id again, but not with this. */
+#define NM_TICK_NS 10000000 /* USER_HZ is 100 on x86 and arm64 */
+#define NM_START(ticks) ((nm_u32)(ticks) + 1)
+
 /* Value of `owners`, the socket storage: the owner of a socket. */
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */
@@ -378,7 +383,9 @@ struct nm_owner {
   nm_u16 counted; /* slot in which the connection is counted; 0: none */
   nm_u32 network; /* low bits of its namespace's cookie; 0: unknown */
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
-  nm_u64 adopted; /* cookie of the socket, if older than the meter */
+  nm_u32 adopted; /* low bits of the socket's cookie, if older than the meter */
+  nm_u32
+      start; /* NM_START() of the process; 0 also before this field existed */
   /* As in nm_tcp: kept here while there is no series to count them in. */
   nm_u32 timeouts;
   nm_u32 retransmitted_segments;
@@ -386,7 +393,7 @@ struct nm_owner {
   struct nm_pending pending;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
-                 4 + 4 + 2 + 2 * 1 + 4 * 2 + 4 + 2 * 8 + 2 * 4 +
+                 4 + 4 + 2 + 2 * 1 + 4 * 2 + 4 + 8 + 4 * 4 +
                      sizeof(struct nm_socket) + sizeof(struct nm_pending));
 
 /* Value of `users`. */

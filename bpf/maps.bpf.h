@@ -279,6 +279,7 @@ struct nm_listener_key {
 NM_STATIC_ASSERT(sizeof(struct nm_listener_key) == 8 + 5 * 4 + 2 * 2);
 struct nm_listener {
   __u32 tgid;
+  __u32 start;
   union nm_attribution attribution;
   __u32 network;
   __u16 tag;

@@ -52,6 +52,7 @@ static __always_inline void follow(struct nm_owner *owner,
       (named || !whole->wire_destination))
     return;
   owner->tgid = whole->tgid;
+  owner->start = whole->start;
   owner->user = whole->user;
   owner->tag = whole->tag;
   if (whole->wire_destination) {

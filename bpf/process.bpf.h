@@ -55,24 +55,39 @@ static __always_inline __u32 current_tgid(void) {
   return 0;
 }
 
-/* Distinguishes the current process, and what it executes, from earlier and later ones
- * with its process id. 0 if the task cannot be looked at. */
-static __always_inline __u32 process_stamp(void) {
-  __u64 start = 0, execs = 0;
-
+/* When the current process started, and how often it has executed a program. 0 if the
+ * task cannot be looked at. */
+static __always_inline __u64 process_start_ns(__u64 *execs) {
   if (nm_config.task_access == NM_TASK_BTF) {
     struct task_struct *task = (void *)bpf_get_current_task_btf();
     struct task_struct *leader = task->group_leader;
 
-    start = leader->start_boottime;
-    execs = leader->self_exec_id;
-  } else if (nm_config.task_access == NM_TASK_PROBE) {
+    *execs = leader->self_exec_id;
+    return leader->start_boottime;
+  }
+  if (nm_config.task_access == NM_TASK_PROBE) {
     struct task_struct *task = (void *)bpf_get_current_task();
     struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 
-    start = BPF_CORE_READ(leader, start_boottime);
-    execs = BPF_CORE_READ(leader, self_exec_id);
+    *execs = BPF_CORE_READ(leader, self_exec_id);
+    return BPF_CORE_READ(leader, start_boottime);
   }
+  *execs = 0;
+  return 0;
+}
+
+/* nm_owner.start of the current process. */
+static __always_inline __u32 process_start(void) {
+  __u64 execs, start = process_start_ns(&execs);
+
+  return start ? NM_START(start / NM_TICK_NS) : 0;
+}
+
+/* Distinguishes the current process, and what it executes, from earlier and later ones
+ * with its process id. 0 if the task cannot be looked at. */
+static __always_inline __u32 process_stamp(void) {
+  __u64 execs, start = process_start_ns(&execs);
+
   return (__u32)(start ^ start >> 32) + (__u32)execs * 0x9e3779b1;
 }
 

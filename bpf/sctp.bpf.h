@@ -88,6 +88,7 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
       return 1;
     }
     listener.tgid = owner->tgid;
+    listener.start = owner->start;
     listener.network = owner->network;
     listener.tag = owner->tag;
     listener.user = owner->user;
@@ -99,6 +100,7 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   owner = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
   if (!owner) return 0;
   owner->tgid = found->tgid;
+  owner->start = found->start;
   owner->attribution.word = found->attribution.word;
   owner->network = found->network;
   owner->tag = found->tag;

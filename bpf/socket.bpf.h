@@ -112,7 +112,7 @@ static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
   }
   owner->attribution.service = NM_NAME_UNATTRIBUTED;
   owner->attribution.kind = NM_KIND_UNATTRIBUTED;
-  owner->adopted = cookie;
+  owner->adopted = (__u32)cookie;
   COUNT(unowned_sockets, 1);
   return owner;
 }
@@ -155,6 +155,12 @@ static __always_inline struct nm_socket *find_socket(struct nm_owner *owner,
   __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
   owner->socket.word = NM_COOKIE(cookie);
   return &owner->socket;
+}
+
+/* Whether a socket is older than the meter. */
+static __always_inline bool is_adopted(const struct nm_owner *owner,
+                                       __u64 cookie) {
+  return owner && owner->adopted == (__u32)cookie;
 }
 
 /* One load, so that no packet sees half of a change. */
@@ -220,6 +226,7 @@ static __always_inline void socket_created(struct bpf_sock *sk) {
     return;
   }
   owner->tgid = tgid;
+  owner->start = process_start();
   owner->user = current_user();
   owner->network = bpf_get_netns_cookie(sk);
   owner->attribution.service = NM_NAME_UNATTRIBUTED;

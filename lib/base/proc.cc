@@ -113,7 +113,7 @@ std::string FolderOfProcess(uint32_t pid) {
   return found;
 }
 
-uint64_t StartOfProcess(uint32_t pid) {
+std::optional<uint64_t> StartOfProcess(uint32_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string stat;
   std::getline(file, stat, '\0');
@@ -121,7 +121,10 @@ uint64_t StartOfProcess(uint32_t pid) {
   const std::vector<absl::string_view> fields =
       absl::StrSplit(absl::string_view(stat).substr(stat.rfind(')') + 1), ' ');
   uint64_t ticks = 0;
-  return fields.size() > 20 && absl::SimpleAtoi(fields[20], &ticks) ? ticks : 0;
+  if (fields.size() <= 20 || !absl::SimpleAtoi(fields[20], &ticks)) {
+    return std::nullopt;
+  }
+  return ticks;
 }
 
 }  // namespace internal

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -60,9 +61,10 @@ UniqueFd OpenThread(uint32_t pid, uint32_t tid);
 // line, user, cgroup. "/proc/7", unless the main thread has ended. Costs a system call.
 std::string FolderOfProcess(uint32_t pid);
 
-// When a process started, in ticks after boot; 0: it has ended. With its number, this
-// tells it from every other process.
-uint64_t StartOfProcess(uint32_t pid);
+// When a process started, in clock ticks after boot; empty if it has ended. The kernel
+// uses a process id again, but not with this time. In a time namespace of its own, this
+// process sees a time that differs from the kernel's.
+std::optional<uint64_t> StartOfProcess(uint32_t pid);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -125,10 +125,11 @@ TEST_F(ProcTest, AThreadWithATableOfItsOwnIsReadToo) {
 }
 
 TEST(StartOfProcessTest, TellsProcessesApart) {
-  const uint64_t own = StartOfProcess(static_cast<uint32_t>(getpid()));
-  EXPECT_GT(own, 0u);
+  const auto own = StartOfProcess(static_cast<uint32_t>(getpid()));
+  ASSERT_TRUE(own.has_value());
+  EXPECT_GT(*own, 0u);
   EXPECT_EQ(StartOfProcess(static_cast<uint32_t>(getpid())), own);
-  EXPECT_EQ(StartOfProcess(1u << 30), 0u);  // above pid_max
+  EXPECT_FALSE(StartOfProcess(1u << 30).has_value());  // above pid_max
 }
 
 }  // namespace

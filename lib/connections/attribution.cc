@@ -169,7 +169,7 @@ const SocketOwner& Attribution::Find(const DiagSocket& socket,
       }
     }
   }
-  found_.pid = owner.tgid;
+  if (names_.Find(owner.tgid, owner.start).has_value()) found_.pid = owner.tgid;
   return found_;
 }
 

@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "bpf/internal.h"
 #include "lib/base/unique_fd.h"
+#include "lib/connections/owner_names.h"
 #include "lib/netlink/diag_message.h"
 #include "lib/netlink/holders.h"
 #include "lib/reader/series_reader.h"
@@ -45,7 +46,8 @@ struct SocketOwner {
   std::string service;
   std::string destination;
   std::string uplink;  // of the last packet
-  uint32_t pid = 0;    // the process that made the socket; 0: not known
+  // The process that made the socket; 0: not known, or it has ended.
+  uint32_t pid = 0;
 };
 
 class Attribution {
@@ -87,6 +89,7 @@ class Attribution {
   uint32_t thread_id_ = 0;
   nm_u64 moves_ = 0;  // valid for by_slot_ and reader_
   std::unordered_map<uint32_t, SocketOwner> by_slot_;
+  OwnerNames names_;
   SocketOwner found_;
 };
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
@@ -560,26 +559,9 @@ const Sample& FlowNames::SeriesOf(uint32_t slot) {
   return by_slot_[slot] = std::move(series);
 }
 
-// A busy process ends thousands of flows in a second, and the file costs more than the
-// whole rest of a record.
-const std::string& FlowNames::ProcessOf(uint32_t pid, uint64_t now_ns) {
-  constexpr uint64_t kKeptNs = 100000000;
-  if (now_ns - by_pid_ns_ > kKeptNs) {
-    by_pid_.clear();
-    by_pid_ns_ = now_ns;
-  }
-  const auto [found, made] = by_pid_.try_emplace(pid);
-  if (made && pid != 0) {
-    std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/comm")),
-                 found->second);
-  }
-  return found->second;
-}
-
 FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   const nm_flow_state& state = record.state;
-  const uint64_t now_ns = ClockNs(CLOCK_MONOTONIC);
-  const uint64_t offset = ClockNs(CLOCK_REALTIME) - now_ns;
+  const uint64_t offset = ClockNs(CLOCK_REALTIME) - ClockNs(CLOCK_MONOTONIC);
   FlowRow row;
   row.record = record;
   row.counts = state.counts;
@@ -588,7 +570,7 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   row.end_ns =
       std::max({state.start_ns, state.last_ns, state.closed_ns}) + offset;
   row.series = SeriesOf(state.slot);
-  row.process = ProcessOf(state.tgid, now_ns);
+  row.process = owners_.Find(state.tgid, state.start).value_or("");
   return row;
 }
 

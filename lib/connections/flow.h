@@ -21,6 +21,7 @@
 #include "lib/connections/fields.h"
 #include "lib/connections/filter.h"
 #include "lib/connections/origin.h"
+#include "lib/connections/owner_names.h"
 #include "lib/reader/series_reader.h"
 #include "lib/reader/shared_maps.h"
 #include "netmeter/sample.h"
@@ -43,7 +44,7 @@ struct FlowRow {
   uint64_t start_ns = 0;
   uint64_t end_ns = 0;
   Sample series;         // the key alone: kind, name, destination and so on
-  std::string process;   // that made the socket; "": it has ended
+  std::string process;   // that made the socket; "": OwnerNames finds none
   uint32_t reason = 0;   // enum nm_rest_reason, only for uncounted traffic
   uint64_t records = 0;  // number of lost records
   nm_flow_counts counts = {};  // for all lines
@@ -99,7 +100,6 @@ class FlowNames {
 
  private:
   const Sample& SeriesOf(uint32_t slot);
-  const std::string& ProcessOf(uint32_t pid, uint64_t now_ns);
   FlowRow RowUntilNow(FlowLine line) const;
 
   const std::shared_ptr<const SharedMaps> maps_;
@@ -107,8 +107,7 @@ class FlowNames {
   const uint64_t began_ns_;
   nm_u64 moves_ = 1;  // valid for by_slot_
   std::unordered_map<uint32_t, Sample> by_slot_;
-  std::unordered_map<uint32_t, std::string> by_pid_;
-  uint64_t by_pid_ns_ = 0;  // CLOCK_MONOTONIC of its first entry
+  OwnerNames owners_;
   // Key: slot and nm_rest_key.moves.
   std::map<std::pair<uint32_t, nm_u64>, std::shared_ptr<const Sample>> known_;
 };

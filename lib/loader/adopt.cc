@@ -65,11 +65,12 @@ class Owners {
       of_process_ = nm_owner();
       NETMETER_ASSIGN_OR_RETURN(known_, FindProcess(socket.tgid));
       of_process_.tgid = socket.tgid;
+      of_process_.start = NM_START(socket.start);
     }
     *owner = of_process_;
     // Connections of a listener are new sockets. Only the listener itself is
     // pre-existing.
-    owner->adopted = socket.cookie;
+    owner->adopted = static_cast<nm_u32>(socket.cookie);
     if (socket.protocol != IPPROTO_TCP) owner->flags = NM_OWNER_END_IS_TOLD;
     return known_;
   }

@@ -355,13 +355,15 @@ absl::Status ForEachOpenSocket(
   absl::Status status;
   std::vector<std::pair<uint64_t, uint32_t>> by_age;
   for (const uint32_t tgid : running) {
-    if (IsInCgroup(tgid, below))
-      by_age.emplace_back(StartOfProcess(tgid), tgid);
+    if (!IsInCgroup(tgid, below)) continue;
+    const std::optional<uint64_t> start = StartOfProcess(tgid);
+    if (start.has_value()) by_age.emplace_back(*start, tgid);
   }
   // Process ids are used again: a child's may be lower than its parent's.
   std::sort(by_age.rbegin(), by_age.rend());
-  for (const auto& entry : by_age) {
-    ForEachTable(entry.second, [&](const Thread& thread) {
+  for (const auto& [age, tgid] : by_age) {
+    const uint64_t start = age;
+    ForEachTable(tgid, [&](const Thread& thread) {
       // If the thread ends meanwhile, its pidfd fails (ESRCH), so a reused number is not
       // confused with it.
       const UniqueFd pidfd = OpenThread(thread.pid, thread.tid);
@@ -370,6 +372,7 @@ absl::Status ForEachOpenSocket(
           thread, [&](uint32_t number, absl::string_view link) {
             OpenSocket found;
             found.tgid = thread.pid;
+            found.start = start;
             if (absl::StartsWith(link, "socket:[") &&
                 CopySocket(pidfd, number, &found)) {
               body(found);

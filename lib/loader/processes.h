@@ -87,6 +87,7 @@ bool MayBeService(const Registrants& registrants, const std::string& service,
 
 struct OpenSocket {
   uint32_t tgid;    // a process that has it open
+  uint64_t start;   // StartOfProcess(tgid)
   uint64_t cookie;  // SO_COOKIE
   int protocol;     // SO_PROTOCOL
   UniqueFd fd;      // our own, to the same socket

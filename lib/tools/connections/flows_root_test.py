@@ -304,6 +304,52 @@ class FlowsTest(unittest.TestCase):
             self.assertEqual([row[end] for end in ends], [sockets[cookie][end] for end in ends])
         self.check_balance(before, rows)
 
+    def test_a_process_id_that_is_used_again_gives_no_name(self):
+        # A flow of a process that had ended got the name of the process with its id, and
+        # `netmeter sockets` said that this one had made the socket.
+        code = (
+            "import os, signal, socket, sys, time\n"
+            "s = socket.create_connection((%r, %d)); s.sendall(b'x')\n"
+            "if sys.argv[1] == 'leaves' and os.fork(): print('ready', flush=True); os._exit(0)\n"
+            "if sys.argv[1] == 'stays': print('ready', flush=True)\n"
+            "while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n"
+            "s.shutdown(1); s.recv(2); s.close(); signal.pause()\n" % (THERE, TCP)
+        )
+        # fork() with this process id, as in test/names/sockets_test.py.
+        reuse = (
+            "import array, ctypes, os, signal, sys\n"
+            "libc = ctypes.CDLL(None)\n"
+            "ids = array.array('i', [int(sys.argv[1])])\n"
+            "arguments = array.array('Q', [0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ids.buffer_info()[0], 1])\n"
+            "clone3, pr_set_name = 435, 15\n"
+            "child = libc.syscall(clone3, ctypes.c_void_p(arguments.buffer_info()[0]), 8 * len(arguments))\n"
+            "if child == 0: libc.prctl(pr_set_name, b'stranger'); print('ready', flush=True); signal.pause()\n"
+            "signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL)); os.waitpid(child, 0)\n"
+        )
+        follower = self.follow()
+        end = os.path.join(self.directory, "end")
+
+        def start(*arguments):
+            process = self.meter.start([lab.PYTHON, "-c", *arguments], stdout=subprocess.PIPE)
+            self.addCleanup(process.stdout.close)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.terminate)
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            return process
+
+        stays, leaves = start(code, "stays", end), start(code, "leaves", end)
+        self.assertEqual(leaves.wait(20), 0)
+        stranger = start(reuse, str(leaves.pid))
+        with open("/proc/%d/comm" % leaves.pid, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "stranger\n")
+        command = [lab.LIST, "sockets", "--json", "--port", str(TCP), "--pin-dir", self.meter.pin_dir]
+        rows = json.loads(subprocess.run(command, stdout=subprocess.PIPE, timeout=20, check=True).stdout)
+        self.assertEqual({row.get("owner_pid") for row in rows}, {stays.pid, None})
+        open(end, "w").close()
+        self.wait_for_flows(follower, 2)
+        flows = {row["owner_pid"]: row.get("process") for row in self.finish(follower) if row["record"] == "flow"}
+        self.assertEqual(flows, {stays.pid: "python3", leaves.pid: None})
+
     def test_a_connection_that_was_there_before_is_partial(self):
         code = (
             "import socket, sys\n"
