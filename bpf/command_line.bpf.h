@@ -7,7 +7,7 @@
  *   python3 [flags] -m magma.<service>.main     any service
  *   [python3 [flags]] <dir>/<service>/main.py   services of the configuration
  *   python3 [flags] -m <module>                 the program <module>
- *   python3 [flags] <dir>/<name>.py             the program <name>
+ *   [python3 [flags]] <dir>/<name>.py           the program <name>
  *   /usr/lib/apt/<path>                         the program apt
  *   ld-linux-x86-64.so.2 [flags] PROGRAM ...    PROGRAM, as if it were executed
  *
@@ -202,6 +202,24 @@ NM_GLOBAL nm_u64 nm_find_in_script(nm_u64 address, long length) {
   return found ? found | NM_FOUND_SCRIPT : 0;
 }
 
+/* What Python runs as a script. */
+static __always_inline nm_u64 nm_find_any_script(nm_u64 path, long length) {
+  nm_u64 found = nm_find_in_script(path, length);
+
+  return found ? found : nm_find_script(path, length);
+}
+
+/* A script that is executed itself ("#!"), if its name says that it is one of Python. So
+ * it has one name, whether Python is given the file or the kernel finds Python. */
+NM_GLOBAL nm_u64 nm_find_executed(nm_u64 path, long length) {
+  nm_u8 end[4] = {};
+
+  if (length <= 3 || nm_read_string(end, 4, path + length - 3) != 4 ||
+      end[0] != '.' || end[1] != 'p' || end[2] != 'y')
+    return 0;
+  return nm_find_any_script(path, length);
+}
+
 enum nm_argument {
   NM_ARGUMENT_LAST = 0, /* no later argument names a service */
   NM_ARGUMENT_OPTION = 1,
@@ -254,11 +272,7 @@ NM_GLOBAL nm_u64 nm_find_in_python(nm_u64 arguments, nm_u64 end) {
     } else {
       kind = nm_kind_of_argument(at);
       if (kind == NM_ARGUMENT_LAST) break;
-      if (kind == NM_ARGUMENT_SCRIPT) {
-        nm_u64 found = nm_find_in_script(at, length);
-
-        return found ? found : nm_find_script(at, length);
-      }
+      if (kind == NM_ARGUMENT_SCRIPT) return nm_find_any_script(at, length);
       if ((kind & 0xff) == NM_ARGUMENT_MODULE) {
         at += kind >> 8;
         kind = NM_ARGUMENT_BEFORE_MODULE;

@@ -231,11 +231,6 @@ static __always_inline bool is_python(const char *name) {
          name[4] == 'o' && name[5] == 'n';
 }
 
-static __always_inline bool is_main_py(const char *name) {
-  return name[0] == 'm' && name[1] == 'a' && name[2] == 'i' && name[3] == 'n' &&
-         name[4] == '.' && name[5] == 'p' && name[6] == 'y' && !name[7];
-}
-
 /* Whether a string is a common path of env(1). */
 NM_GLOBAL int nm_is_path_of_env(__u64 address) {
   __u8 path[16] = {};
@@ -289,15 +284,16 @@ static __noinline int process_executes(struct task_struct *task,
       __builtin_memset(inferred, 0, sizeof(inferred));
     }
   }
-  if (!nm_config.ranks[NM_SOURCE_COMMAND_LINE])
+  if (!nm_config.ranks[NM_SOURCE_COMMAND_LINE]) {
     found = 0;
-  else if (mm && is_python(process.bytes)) {
+  } else if (mm && is_python(process.bytes)) {
     found = nm_find_in_python(arguments, mm->arg_end);
     is_script = true;
-  } else if (is_main_py(process.bytes) && length >= 0)
-    found = nm_find_in_script(path, length);
-  else
-    found = nm_find_apt(path);
+  } else {
+    found = nm_find_executed(path, length);
+    is_script = found != 0;
+    if (!found) found = nm_find_apt(path);
+  }
   how = nm_read_found(found, inferred);
 
   classify(&process);

@@ -109,9 +109,10 @@ Identity IdentifyProcess(absl::string_view executable,
   }
   const bool is_executable = !identity.service;
   int how = NM_INFER_NOTHING;
-  // For "main.py" the executed file is a script, which its interpreter has as an
-  // argument.
-  if (absl::StartsWith(executed, "python") || executed == "main.py") {
+  // A script that is executed itself is an argument of its interpreter.
+  const bool is_python =
+      absl::StartsWith(executed, "python") || absl::EndsWith(executed, ".py");
+  if (is_python) {
     how = nm_read_found(nm_find_in_python(0, arguments.size()), name);
   } else {
     how = nm_read_found(nm_find_apt(0), name);
@@ -128,7 +129,7 @@ Identity IdentifyProcess(absl::string_view executable,
     if (known != scripts.end()) {
       identity.service = identity.by_command_line = true;
       identity.name = known->second;
-    } else if (is_executable && absl::StartsWith(executed, "python")) {
+    } else if (is_executable && is_python) {
       identity.name = inferred;
     }
   } else if (how == NM_INFER_PROGRAM && is_executable) {
@@ -306,7 +307,7 @@ std::vector<RunningProcess> RunningProcesses() {
     // Arguments matter only for these programs.
     const std::string& name = processes.back().name;
     if (absl::StartsWith(name, "python") || absl::StartsWith(name, "ld") ||
-        name == "main.py") {
+        absl::EndsWith(name, ".py")) {
       processes.back().arguments = std::move(arguments);
     } else if (absl::StartsWith(path, "/usr/lib/apt/")) {
       processes.back().arguments = path + '\0';

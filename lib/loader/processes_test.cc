@@ -132,10 +132,28 @@ TEST(IdentifyProcessTest, ModulesAndScriptsArePrograms) {
     EXPECT_EQ(Identify("python3", arguments), "binary:" + name.second);
   }
   EXPECT_EQ(Identify("python3", {"python3", "/usr/bin/mme.py"}), "service:mme");
-  EXPECT_EQ(Identify("main.py", {"python3", "/opt/x/main.py"}),
-            "binary:main.py");
   EXPECT_EQ(Identify("https", {"/usr/lib/apt/methods/https"}), "binary:apt");
   EXPECT_EQ(Identify("https", {"/usr/bin/https"}), "binary:https");
+}
+
+// The bug: the file was y.py if it was executed itself, and y if Python got it.
+TEST(IdentifyProcessTest, AScriptHasOneNameHoweverItIsRun) {
+  for (const auto& [path, name] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"/opt/x/y.py", "binary:y"},
+           {"/opt/x/main.py", "binary:x"},
+           {"./main.py", "binary:main"},
+           {"/opt/x/a-long-name-of-a-script.py",
+            "binary:a-long-name-of-a-script"},
+           {"/opt/x/mme.py", "service:mme"},
+           {"/opt/x/.py", "binary:.py"}}) {
+    const std::string base = path.substr(path.rfind('/') + 1);
+    for (const std::string& executed : {base, std::string("python3")}) {
+      EXPECT_EQ(Identify(executed, {"/usr/bin/python3", path, "-v"}), name);
+      EXPECT_EQ(Identify(executed, {"/usr/bin/python3", "-u", path}), name);
+    }
+  }
+  EXPECT_EQ(Identify("y.sh", {"/bin/sh", "/opt/x/y.sh"}), "binary:y.sh");
 }
 
 TEST(IdentifyProcessTest, ScriptsOfConfiguredServicesAreServices) {

@@ -69,7 +69,7 @@ void One(std::string_view arguments) {
   } else {
     FUZZ_CHECK(length == static_cast<long>(end));
     auto script = std::make_unique<nm_u8[]>(NM_NAME_BYTES + 1);
-    CheckService(nm_read_found(nm_find_in_script(0, length), script.get()),
+    CheckService(nm_read_found(nm_find_executed(0, length), script.get()),
                  script.get(), ReferenceScript(arguments.substr(0, end)));
   }
 

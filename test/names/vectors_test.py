@@ -214,18 +214,20 @@ class VectorsTest(unittest.TestCase):
         for interpreter in (lab.PYTHON, "/usr/bin/env python3", lab.PYTHON + " -u"):
             script = self.script("bin/subscriberdb/main.py", interpreter)
             self.check_python([script], SERVICE, "subscriberdb")
-            # Not in the configured list; main.py is then the executable. So it
-            # is for env, which executes Python in turn: it was python3.
+            # Not in the configured list. By env, which executes Python in turn, it was
+            # python3; and main.py, when Python that gets the file said unknown.
             script = self.script("bin/unknown/main.py", interpreter)
-            self.check_python([script], BINARY, "main.py")
+            self.check_python([script], BINARY, "unknown")
+            self.check_python(["python3", script], BINARY, "unknown")
             script = self.script("bin/subscriberdb.d/subscriberdb", interpreter)
             self.check_python([script], SERVICE, "subscriberdb")
             script = self.script("bin/a-long-name-of-a-script.py", interpreter)
-            self.check_python([script], BINARY, "a-long-name-of-a-script.py")
+            self.check_python([script], BINARY, "a-long-name-of-a-script")
+            self.check_python(["python3", script], BINARY, "a-long-name-of-a-script")
         # Not a script, and no second process of one.
         script = self.script("bin/unknown/main.py", lab.PYTHON)
         self.check_python(["/usr/bin/env", "python3", script], BINARY, "unknown")
-        self.check_python(["/usr/bin/env", script], BINARY, "main.py")
+        self.check_python(["/usr/bin/env", script], BINARY, "unknown")
         self.check_python(["python3", "-u", "bin/subscriberdb/main.py"], SERVICE, "subscriberdb")
         self.check_python(["python3", "bin/subscriberdb/../unknown/main.py"], BINARY, "unknown")
         # It was python3, as each other script.
