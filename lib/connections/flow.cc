@@ -478,7 +478,8 @@ std::string TableLine(const FlowRow& row, const TextLayout& layout,
     cells.push_back(std::move(cell));
   };
   if (row.line == FlowLine::kFlow) {
-    add(HumanDuration((row.end_ns - row.start_ns) / 1000000));
+    add(absl::StrCat(Has(row.record, NM_FLOW_PARTIAL) ? ">" : "",
+                     HumanDuration((row.end_ns - row.start_ns) / 1000000)));
     add(ProtocolName(row.record.event.protocol));
     add(EndText(row.record, true));
     add(EndText(row.record, false));

@@ -328,6 +328,9 @@ TEST(Flow, ATableHasWhenHowLongAndWhichProcess) {
                   "         python3/812       subscriberdb      streamer   "));
   row.process.clear();  // it has ended
   EXPECT_THAT(text(0, 0), ::testing::HasSubstr(" 812  "));
+  // A connection of 20 s, older than the follower, had a duration of 974 ms.
+  row.record.state.flags |= NM_FLOW_PARTIAL;
+  EXPECT_THAT(text(0, 0), ::testing::HasSubstr("   >312 ms  tcp "));
 }
 
 TEST(Flow, FiltersCompareEndsAndNames) {

@@ -42,7 +42,10 @@ before. With --follow each record is printed at once, until a signal. Without
 flows get a record, too (end: open). One more line for each series has its traffic
 that is in no flow: packets without a socket, and lost records. So the sum of all
 lines is what netmeter list counted in that time, to the byte.
-In a table, TIME is the local time at which a record ended. PROCESS is the name and
+One line on stderr says when the command is attached, which takes up to a second. A
+script can wait for it before it begins its traffic.
+In a table, TIME is the local time at which a record ended. DURATION begins with ">" if
+the connection is older than this command; JSON has "partial": 1. PROCESS is the name and
 pid of the process that made the socket, or only the pid if it has ended. On a
 terminal, lines fit the width: a narrow one shows fewer columns. A file or a pipe
 gets all columns. docs/connections.md lists the fields of --json.
@@ -199,6 +202,8 @@ class FlowsCommand : public Command {
     if (!started.ok()) return Fail(started.status().message());
     Follower& follower = **started;
     names_ = std::make_unique<FlowNames>(follower.maps());
+    std::cerr << "netmeter: attached: connections that begin now are seen "
+                 "from their beginning\n";
     if (IsTable()) output_ += layout_.Header();
     if (follows_) Flush();
     const auto end = std::chrono::steady_clock::now() +

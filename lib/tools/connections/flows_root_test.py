@@ -46,6 +46,9 @@ COUNTERS = lab.COUNTERS + ("tx_retransmit_bytes",)
 KEY = ("kind", "service", "destination", "transport", "path", "uplink")
 
 
+ATTACHED = "netmeter: attached: connections that begin now are seen from their beginning\n"
+
+
 class FlowsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -89,9 +92,10 @@ class FlowsTest(unittest.TestCase):
         self.addCleanup(follower.wait)
         self.addCleanup(follower.kill)
         self.followers += 1
-        lab.wait_for(lambda: self.programs() == before + 4 or follower.poll(), "four programs")
         follower.file = name
+        lab.wait_for(lambda: self.errors(follower) == ATTACHED or follower.poll(), "the line on stderr")
         self.assertIsNone(follower.poll(), self.errors(follower))
+        self.assertEqual(self.programs(), before + 4)
         return follower
 
     def errors(self, follower):
@@ -496,7 +500,7 @@ class FlowsTest(unittest.TestCase):
         follower = self.follow()
         self.meter.load({"proxy_ports": [lab.PROXY_PORT + 1]})
         self.assertEqual(follower.wait(20), 1)
-        self.assertEqual(self.errors(follower), self.loaded_anew())
+        self.assertEqual(self.errors(follower), ATTACHED + self.loaded_anew())
         lab.wait_for(lambda: self.programs() == 0, "programs that go")
 
     def test_the_remainder_is_of_the_series_that_counted_it_also_after_evict(self):
