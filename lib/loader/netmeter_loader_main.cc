@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/cgroup.h"
 #include "lib/base/flags.h"
@@ -40,6 +41,7 @@
 #include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
 #include "lib/netlink/interfaces.h"
+#include "lib/netlink/routes.h"
 #include "lib/netlink/uncounted.h"
 
 namespace netmeter {
@@ -95,7 +97,8 @@ says why, and the present state; 2 wrong usage.)";
 constexpr char kCheckEpilog[] =
     R"(Prints the keys whose values are not the defaults, and notes: on settings without
 effect, such as a rule behind one that matches all of its packets, and on uplinks that
-count nothing on this host now, such as one without an interface. Needs no root.
+count nothing on this host now, such as one without an interface. Without uplinks it
+offers one for the default route. Needs no root.
 
 Exit status: 0 no errors; 1 one line on stderr has the error and its line; 2 wrong
 usage.)";
@@ -210,6 +213,24 @@ std::vector<std::string> NotesOn(const Config& config) {
   return notes;
 }
 
+// A line of the configuration for a host without uplinks; "" if it has some, or no
+// default route. Only an offer: what is paid for need not be the default route.
+std::string OfferUplinks(const Config& config) {
+  const auto interfaces = ListInterfaces();
+  const auto indexes = FindDefaultRoute();
+  if (!config.uplinks.empty() || !interfaces.ok() || !indexes.ok()) return "";
+  std::vector<std::string> names;
+  for (const uint32_t index : *indexes) {
+    for (const Interface& one : *interfaces) {
+      if (one.index == index) names.push_back(ShellWord(one.name));
+    }
+  }
+  if (names.empty()) return "";
+  return absl::StrCat("no uplinks; the default route goes by ",
+                      absl::StrJoin(names, " and "), ": uplinks: {wan: [",
+                      absl::StrJoin(names, ", "), "]} counts its bill");
+}
+
 std::string NotesAsText(const std::vector<std::string>& notes) {
   std::string text;
   for (const std::string& note : notes) {
@@ -254,9 +275,11 @@ int RunCheck(const std::string& path) {
   const Config& config = file->config;
   std::string keys = SourceOfKeys("", Config(), config, Keys::kAll);
   if (keys.empty()) keys = ": only defaults";
+  std::vector<std::string> notes = NotesOn(config);
+  const std::string offer = OfferUplinks(config);
+  if (!offer.empty()) notes.push_back(offer);
   return Print(absl::StrCat("netmeter-loader: ", ToTerminal(path),
-                            ": no errors", keys, "\n",
-                            NotesAsText(NotesOn(config))));
+                            ": no errors", keys, "\n", NotesAsText(notes)));
 }
 
 int RunUnload(const std::string& pin_dir, bool quiet) {

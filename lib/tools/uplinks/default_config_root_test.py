@@ -103,6 +103,31 @@ class DefaultConfigTest(unittest.TestCase):
     def test_check_takes_the_same_file(self):
         self.assertEqual(lab.run(lab.LOADER, "check").decode(), "netmeter-loader: %s: no errors: cgroup, group, services\n" % FILE)
 
+    def test_check_offers_an_uplink_for_the_default_route(self):
+        def offer():
+            lines = lab.run(lab.LOADER, "check").decode().splitlines()
+            return [line.replace("netmeter-loader: note: no uplinks; the default route goes by ", "") for line in lines[1:]]
+
+        for number, link in enumerate(("sat0", "lte0")):
+            lab.run("ip", "link", "add", link, "type", "bridge")
+            self.addCleanup(lab.run, "ip", "link", "delete", link)
+            lab.run("ip", "address", "add", "10.77.%d.1/24" % number, "dev", link)
+            lab.run("ip", "link", "set", link, "up")
+        self.assertEqual(offer(), [])
+        lab.run("ip", "route", "add", "192.0.2.0/24", "via", "10.77.1.2")
+        lab.run("ip", "-6", "route", "add", "unreachable", "default")
+        self.assertEqual(offer(), [])
+        lab.run("ip", "route", "add", "default", "via", "10.77.0.2")
+        self.assertEqual(offer(), ["sat0: uplinks: {wan: [sat0]} counts its bill"])
+        lab.run("ip", "-6", "route", "replace", "default", "dev", "lte0", "metric", "10")
+        both = "sat0 and lte0: uplinks: {wan: [sat0, lte0]} counts its bill"
+        self.assertEqual(offer(), [both])
+        lab.run("ip", "-6", "route", "flush", "default")
+        lab.run("ip", "route", "replace", "default", "nexthop", "via", "10.77.0.2", "nexthop", "via", "10.77.1.2")
+        self.assertEqual(offer(), [both])
+        self.write(uplinks={"satellite": ["sat0"]})
+        self.assertEqual(offer(), [])
+
 
 if __name__ == "__main__":
     lab.main(300)
