@@ -158,7 +158,7 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
       {"nm_wire_names", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
       {"nm_users", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_user), 0}},
       {"nm_duplicates", {BPF_MAP_TYPE_PERCPU_ARRAY, 4, 136, 0}},
-      {"nm_listeners", {BPF_MAP_TYPE_LRU_HASH, 32, 16, 0}},
+      {"nm_listeners", {BPF_MAP_TYPE_LRU_HASH, 32, 20, 0}},
       {"nm_marks", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
       {"nm_owners",
        {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_owner),
