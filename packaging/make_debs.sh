@@ -52,6 +52,7 @@ if [ -n "$static" ]; then
 fi
 bazel build "${options[@]}" "${targets[@]}"
 build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
+bazel shutdown # its server would keep some hundred megabytes of memory
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
