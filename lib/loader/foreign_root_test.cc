@@ -13,12 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -420,6 +423,100 @@ TEST_F(LoaderRootTest, ForeignProgramsStayAttachedAndGoOn) {
   bool was_loaded = false;
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
   expect({&drops, &first, &later}, 0);
+}
+
+// A program with this flag runs before those of the cgroups below. With one of them at a
+// hook, bpf_link_update() of a kernel before commit f08aaee3152d may put the new program
+// into the slot of another one.
+TEST_F(LoaderRootTest, ProgramsInPreorderStayAndSoDoOurs) {
+  constexpr uint32_t kPreorder = 1 << 6;  // BPF_F_PREORDER
+  const struct {
+    bpf_prog_type type;
+    bpf_attach_type where;
+    const char* link;
+  } hooks[] = {
+      {BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_INGRESS, "link_ingress"},
+      {BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS, "link_egress"},
+      {BPF_PROG_TYPE_CGROUP_SOCK, BPF_CGROUP_INET_SOCK_CREATE,
+       "link_sock_create"},
+      {BPF_PROG_TYPE_CGROUP_SOCK, BPF_CGROUP_INET_SOCK_RELEASE,
+       "link_sock_release"},
+      {BPF_PROG_TYPE_SOCK_OPS, BPF_CGROUP_SOCK_OPS, "link_sockops"},
+      {BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_CGROUP_SETSOCKOPT, "link_setsockopt"},
+  };
+  const std::string above = cgroup_, ours = above + "/ours",
+                    below = ours + "/below";
+  for (const std::string& path : {ours, below}) {
+    ASSERT_EQ(mkdir(path.c_str(), 0755), 0) << strerror(errno);
+  }
+  config_.cgroup = ours;
+  std::map<bpf_attach_type, std::vector<uint32_t>> theirs;
+  // 0, or an errno.
+  const auto attach = [&](uint32_t flags) {
+    for (const auto& hook : hooks) {
+      for (const std::string& path : {above, ours, below}) {
+        const UniqueFd program(LoadForeign(hook.type, hook.where, "foreign"));
+        const UniqueFd cgroup(
+            open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (!program.ok() ||
+            bpf_prog_attach(program.get(), cgroup.get(), hook.where,
+                            BPF_F_ALLOW_MULTI | flags) != 0) {
+          return errno;
+        }
+        theirs[hook.where].push_back(IdentifyObject(program.get()).id);
+      }
+    }
+    return 0;
+  };
+  // What runs for a process in the lowest cgroup: each of theirs, and ours.
+  uint64_t sent = 0;
+  const auto expect = [&](bool loaded) {
+    const UniqueFd cgroup(
+        open(below.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    for (const auto& hook : hooks) {
+      SCOPED_TRACE(hook.link);
+      std::vector<uint32_t> expected = theirs[hook.where];
+      if (loaded) {
+        expected.push_back(0);
+        LinkId(hook.link, &expected.back());
+      }
+      uint32_t ids[64], count = 64;
+      ASSERT_EQ(bpf_prog_query(cgroup.get(), hook.where, BPF_F_QUERY_EFFECTIVE,
+                               nullptr, ids, &count),
+                0);
+      for (const uint32_t id : expected) {
+        EXPECT_EQ(std::count(ids, ids + count, id), 1) << id;
+      }
+    }
+    if (!loaded) return;
+    cgroup_ = below;
+    SendFromCgroup(10);
+    cgroup_ = above;
+    EXPECT_EQ(PayloadSent(), sent += 10);
+  };
+  const int error = attach(kPreorder);
+  if (error != 0) {  // Linux 6.15 has the flag
+    EXPECT_EQ(error, EINVAL);
+    int major = 0, minor = 0;
+    ASSERT_EQ(sscanf(KernelRelease().c_str(), "%d.%d", &major, &minor), 2);
+    EXPECT_LT(std::make_pair(major, minor), std::make_pair(6, 15));
+  }
+  ASSERT_EQ(attach(0), 0);
+  MustLoad();
+  expect(true);
+  ASSERT_EQ(attach(error == 0 ? kPreorder : 0), 0);
+  expect(true);
+  config_.proxy_ports = {8443, 7001};
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  expect(true);
+  config_.max_series = 5000;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  expect(true);
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+  expect(false);
+  EXPECT_EQ(rmdir(below.c_str()), 0);
+  EXPECT_EQ(rmdir(ours.c_str()), 0);
 }
 
 // Each series has a cell for every possible CPU, and keeps no more when the host has
