@@ -34,7 +34,7 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
   bool taken = false;
   __u8 sent, received; /* flags of TCP */
   __u64 start, id;
-  __u32 slot;
+  __u32 slot, part;
 
   if (!from || !to) return 0;
   flow = bpf_map_lookup_elem(&nm_flows, from);
@@ -48,6 +48,7 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
   received = state->rx_tcp_flags;
   start = state->start_ns;
   slot = state->slot;
+  part = state->part;
   if (state->id == id && !(state->flags & NM_FLOW_GONE)) {
     taken = true;
     state->flags |= NM_FLOW_GONE;
@@ -66,6 +67,7 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
       taken = true;
       if (state->start_ns > start) state->start_ns = start;
       if (!state->slot) state->slot = slot;
+      state->part += part;
       if (!state->device.ifindex) state->device = device;
       state->tx_tcp_flags |= sent;
       state->rx_tcp_flags |= received;

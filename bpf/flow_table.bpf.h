@@ -247,9 +247,18 @@ static __always_inline bool goes_on(const struct nm_ending *ending) {
   return ending->end == NM_END_MOVED || ending->end == NM_END_ACTIVE;
 }
 
+/* Whether the flow is a TCP connection that is not established yet. */
+static __always_inline bool connects(const struct nm_flow_key *key,
+                                     const struct nm_flow_state *state) {
+  return (key->kind == NM_FLOW_HANDSHAKE || (state->flags & NM_FLOW_OPENED)) &&
+         !(state->flags & NM_FLOW_ESTABLISHED);
+}
+
 /* Under its lock: whether the flow is to be ended. If so, marks it, or begins its next
- * part. */
-static __always_inline bool end_state(struct nm_flow_state *state, __u64 id,
+ * part. The next part of a handshake keeps the beginning and the flags of TCP, so that
+ * the connection has its first SYN. */
+static __always_inline bool end_state(struct nm_flow_state *state,
+                                      const struct nm_flow_key *key, __u64 id,
                                       const struct nm_ending *ending) {
   if (state->id != id || (state->flags & NM_FLOW_GONE)) return false;
   if (ending->last_ns && state->last_ns != ending->last_ns) return false;
@@ -263,9 +272,10 @@ static __always_inline bool end_state(struct nm_flow_state *state, __u64 id,
   } else if (state->flags & NM_FLOW_PENDING) {
     return false; /* its bytes may still move to another series */
   }
-  state->start_ns = ending->now_ns;
   state->part++;
   __builtin_memset(&state->counts, 0, sizeof(state->counts));
+  if (connects(key, state)) return true;
+  state->start_ns = ending->now_ns;
   state->tx_tcp_flags = state->rx_tcp_flags = 0;
   return true;
 }
@@ -287,7 +297,7 @@ static __noinline int lose_flow(const struct nm_flow_key *key,
   counts = flow->state.counts;
   slot = flow->state.slot;
   flags = flow->state.flags;
-  ends = end_state(&flow->state, id, ending);
+  ends = end_state(&flow->state, key, id, ending);
   bpf_spin_unlock(&flow->lock);
   if (!ends) return 0;
   if (slot) {
@@ -314,7 +324,7 @@ static __noinline int end_unwanted(const struct nm_flow_key *key,
   if (is_wanted(&flow->state, slot)) return 0;
   bpf_spin_lock(&flow->lock);
   flags = flow->state.flags;
-  ends = flow->state.slot == slot && end_state(&flow->state, id, ending);
+  ends = flow->state.slot == slot && end_state(&flow->state, key, id, ending);
   bpf_spin_unlock(&flow->lock);
   if (!ends || goes_on(ending)) return ends;
   count_gone(flags);
@@ -348,7 +358,7 @@ static __noinline int end_flow(const struct nm_flow_key *key,
     record->event.protocol = key->protocol;
     bpf_spin_lock(&flow->lock);
     __builtin_memcpy(&record->state, &flow->state, sizeof(flow->state));
-    ends = end_state(&flow->state, id, ending);
+    ends = end_state(&flow->state, key, id, ending);
     bpf_spin_unlock(&flow->lock);
     if (ends && !goes_on(ending)) count_gone(record->state.flags);
     if (ends && record->state.slot) {

@@ -292,7 +292,8 @@ void AddEnd(Table* table) {
   });
   table->IfKnown(22, "handshake_ns", [](const FlowRow& row) {
     const nm_flow_state& state = row.record.state;
-    return state.established_ns > state.start_ns && state.part == 0
+    // A part that began later has none.
+    return state.established_ns > state.start_ns
                ? state.established_ns - state.start_ns
                : 0;
   });

@@ -19,6 +19,7 @@ import lab
 import protobuf_stream
 from flows_traffic import (
     HERE,
+    NM_SERVICE,
     NM_SOL,
     NM_TAG,
     NO_FLOW,
@@ -29,6 +30,7 @@ from flows_traffic import (
     THERE,
     UDP,
     aborted,
+    connect_slowly,
     datagrams,
     echo,
     exchange,
@@ -398,6 +400,53 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual((second["destination"], second["part"]), ("streamer", 1))
         self.assertEqual(first["cookie"], second["cookie"])
         self.check_balance(before, rows)
+
+    def test_a_handshake_that_moves_is_the_first_part_of_its_connection(self):
+        # The second record had part 0, no SYN, and as handshake_ns the time since then.
+        with open("/proc/sys/net/ipv4/tcp_migrate_req", "w") as file:  # Linux 5.14
+            file.write("1")
+        code = (
+            "import socket, sys\n"
+            "def listener(name):\n"
+            "    one = socket.socket()\n"
+            "    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
+            "    one.setsockopt(%d, %d, name)\n"
+            "    one.bind((%r, %d)); one.listen()\n"
+            "    return one\n"
+            "first = second = listener(b'first')\n"
+            "print('ready', flush=True)\n"
+            "if sys.stdin.readline() == 'name\\n': first.setsockopt(%d, %d, b'second')\n"
+            "else: second = listener(b'second'); first.close()\n"
+            "print('moved', flush=True)\n"
+            "one = second.accept()[0]\n"
+            "while one.recv(100): pass\n"
+            "one.close()\n" % (NM_SOL, NM_SERVICE, HERE, OURS, NM_SOL, NM_SERVICE)
+        )
+        fin, syn, ack = 1, 2, 16
+        for port, move in ((11001, b"name\n"), (11002, b"listener\n")):
+            with self.subTest(move):
+                before = self.series()
+                follower = self.follow()
+                process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+                def change():
+                    process.stdin.write(move)
+                    process.stdin.flush()
+                    self.assertEqual(process.stdout.readline(), b"moved\n")
+
+                with process:
+                    self.assertEqual(process.stdout.readline(), b"ready\n")
+                    with self.cloud.inside():
+                        took = connect_slowly(port, change)
+                self.wait_for_flows(follower, 2)
+                rows = self.finish(follower)
+                first, second = [row for row in rows if row["record"] == "flow"]
+                self.assertEqual((first["service"], first["end"], first["part"]), ("first", "moved", 0))
+                self.assertEqual((first["tx_tcp_flags"], first["rx_tcp_flags"]), (syn | ack, syn))
+                self.assertEqual((second["service"], second["end"], second["part"]), ("second", "fin", 1))
+                self.assertEqual((second["tx_tcp_flags"], second["rx_tcp_flags"]), (fin | syn | ack, fin | syn | ack))
+                self.assertGreaterEqual(second["handshake_ns"], took)
+                self.check_balance(before, rows)
 
     def test_an_open_connection_is_seen_while_it_lives(self):
         # A channel of gRPC that lives for weeks had no record before its end.

@@ -14,7 +14,7 @@ HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
 # answer.
 SILENT, SPOOFED = "10.88.0.77", "10.88.0.88"
 TCP, UDP, OURS, SINK = 7000, 7001, 7002, 7004
-NM_SOL, NM_TAG = 0x6E74, 2  # abi.h
+NM_SOL, NM_TAG, NM_SERVICE = 0x6E74, 2, 3  # abi.h
 # Segments that have no flow, because a raw socket sends them. A RST has no answer.
 NO_FLOW = """
 import socket, struct
@@ -133,10 +133,10 @@ def many_peers(count):
 # --- What runs outside -----------------------------------------------------------
 
 
-def send_segment(raw, source, target, number, flags):
+def send_segment(raw, source, target, number, flags, acknowledged=0):
     """A segment without payload; source and target are (address, port)."""
     addresses = socket.inet_aton(source[0]) + socket.inet_aton(target[0])
-    tcp = struct.pack("!HHIIBBHHH", source[1], target[1], number, 0, 0x50, flags, 8192, 0, 0)
+    tcp = struct.pack("!HHIIBBHHH", source[1], target[1], number, acknowledged, 0x50, flags, 8192, 0, 0)
     pseudo = addresses + struct.pack("!BBH", 0, 6, len(tcp)) + tcp
     total = sum(struct.unpack("!%dH" % (len(pseudo) // 2), pseudo))
     while total >> 16:
@@ -148,6 +148,31 @@ def send_segment(raw, source, target, number, flags):
 
 def raw_socket():
     return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+
+def connect_slowly(port, meanwhile):
+    """A stranger's connection to our listener, which ends at once. Returns how long its
+    handshake took at least: what runs before its last segment."""
+    stranger, ours = (SPOOFED, port), (HERE, OURS)
+    with raw_socket() as raw, socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800)) as seen:
+        seen.settimeout(20)
+
+        def await_flag(flag):
+            while True:
+                tcp = seen.recv(2000)[20:]
+                if struct.unpack("!HH", tcp[:4]) == (OURS, port) and tcp[13] & flag:
+                    return struct.unpack("!I", tcp[4:8])[0]
+
+        send_segment(raw, stranger, ours, 1, flags=2)
+        theirs = await_flag(2) + 1
+        begin = time.monotonic_ns()
+        meanwhile()
+        took = time.monotonic_ns() - begin
+        send_segment(raw, stranger, ours, 2, flags=0x10, acknowledged=theirs)
+        send_segment(raw, stranger, ours, 2, flags=0x11, acknowledged=theirs)
+        await_flag(1)
+        send_segment(raw, stranger, ours, 3, flags=0x10, acknowledged=theirs + 1)
+        return took
 
 
 def half_open(count):
