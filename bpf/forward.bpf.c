@@ -20,6 +20,7 @@
 #define NFPROTO_IPV4 2
 #define SKB_GSO_TCPV4 (1 << 0)
 #define SKB_GSO_TCPV6 (1 << 4)
+#define SKB_GSO_SCTP (1 << 14)
 #define MAX_EXTENSIONS 8
 
 /* 0 -> the program that counts. */
@@ -143,6 +144,7 @@ static __always_inline __u32 headers_of(struct sk_buff *skb, bool ipv4,
 
   if (BPF_CORE_READ_BITFIELD(skb, encapsulation))
     header = skb->inner_transport_header - skb->network_header;
+  if (gso_type & SKB_GSO_SCTP) return header + 12;
   if (!(gso_type & (SKB_GSO_TCPV4 | SKB_GSO_TCPV6))) return header + 8;
   bpf_probe_read_kernel(&byte, 1, ip + (header & 0xffff) + 12);
   return header + (byte >> 4) * 4;

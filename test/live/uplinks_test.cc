@@ -11,6 +11,8 @@
 // addresses of the link layer. The services and the server have addresses of no
 // link, so that a route decides alone where packets pass.
 
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "bpf/internal.h"
+#include "lib/base/unique_fd.h"
 #include "test/live/connections.h"
 #include "test/live/world.h"
 
@@ -309,6 +313,74 @@ TEST_P(UplinksTest, LocalAndForwardedAreWhatEachUplinkCounted) {
     ExpectEqual(Totals(), Local("other"), "other");
     ExpectEqual(Totals(), Local(""), "none");
   }
+}
+
+// Each segment was counted with a header of 8 bytes, as UDP's; SCTP's has 12.
+TEST_P(UplinksTest, ForwardedSctpCountsAsItsSegments) {
+  const int family = Server().family();
+  if (!KernelHas(family, SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  const UniqueFd map(
+      bpf_obj_get((meter_->pin_dir() + "/forwarded_by").c_str()));
+  if (!KernelAtLeast(6, 4) || !MayReadKernelMemory()) {
+    EXPECT_FALSE(map.ok());
+    return;
+  }
+  ASSERT_TRUE(map.ok());
+  // By incoming interface.
+  const auto forwarded = [&] {
+    std::vector<nm_forwarded> of_cpus(
+        static_cast<size_t>(libbpf_num_possible_cpus()));
+    std::map<uint32_t, Totals> totals;
+    nm_forwarded_key key = {};
+    for (bool first = true;
+         bpf_map_get_next_key(map.get(), first ? nullptr : &key, &key) == 0;
+         first = false) {
+      EXPECT_EQ(bpf_map_lookup_elem(map.get(), &key, of_cpus.data()), 0);
+      for (const nm_forwarded& one : of_cpus) {
+        totals[key.out].tx_bytes += static_cast<int64_t>(one.bytes);
+        totals[key.out].tx_packets += static_cast<int64_t>(one.packets);
+      }
+    }
+    return totals;
+  };
+  // The packets leave the LAN whole, and the gateway cuts them.
+  const std::vector<std::string> whole = {
+      "tx-generic-segmentation", "tx-sctp-segmentation", "tx-checksum"};
+  lab_->lan.SetFeatures("l0", whole, true);
+  auto before = forwarded();
+  const Links links(lab_->gateway);
+  const LinkCounters sent = lab_->lan.Counters("l0");
+  const Address to = Server();
+  Child server(nullptr, lab_->internet, [&](Child::Parent& parent) {
+    const int listener = OpenSocket(family, SOCK_STREAM, IPPROTO_SCTP);
+    const int port = Bind(listener, to);
+    Check(listen(listener, 1), "listen");
+    parent.Send(port);
+    ReceiveExactly(Accept(listener), 200000);
+  });
+  const int port = server.Receive<int>();
+  Child client(nullptr, lab_->lan, [&](Child::Parent&) {
+    const int fd = OpenSocket(family, SOCK_STREAM, IPPROTO_SCTP);
+    Connect(fd, to, port);
+    SendAll(fd, 200000);
+    close(fd);
+  });
+  client.Join();
+  server.Join();
+  AwaitQuiet(lab_->gateway);
+  lab_->lan.SetFeatures("l0", whole, false);
+  auto after = forwarded();
+  for (const char* link : {"sat0", "lan0"}) {
+    const auto index = static_cast<uint32_t>(lab_->gateway.Index(link));
+    Totals passed = after[index];
+    passed.tx_bytes -= before[index].tx_bytes;
+    passed.tx_packets -= before[index].tx_packets;
+    EXPECT_EQ(passed.tx_bytes, links.Of(link).tx_bytes) << link;
+    EXPECT_EQ(passed.tx_packets, links.Of(link).tx_packets) << link;
+  }
+  EXPECT_LT(lab_->lan.Counters("l0").tx_packets - sent.tx_packets,
+            static_cast<uint64_t>(links.Of("sat0").tx_packets))
+      << "no GSO packet";
 }
 
 TEST_P(UplinksTest, AConnectionThatMovesCountsWhereItsPacketsPass) {
