@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 
 namespace netmeter {
@@ -111,32 +112,33 @@ bool ReadWholeValue(int fd, std::vector<char>* value) {
   return bpf_map_lookup_elem(fd, &zero, value->data()) == 0;
 }
 
-bool UpdateMapOfMaps() {
+absl::Status UpdateMapOfMaps() {
+  constexpr char kWhat[] = "wait for running programs";
   const UniqueFd inner(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_wait_inner",
                                       sizeof(uint32_t), sizeof(uint32_t), 1,
                                       nullptr));
+  if (!inner.ok()) return ErrnoStatus(errno, kWhat);
   LIBBPF_OPTS(bpf_map_create_opts, options);
   options.inner_map_fd = static_cast<uint32_t>(inner.get());
   const UniqueFd outer(bpf_map_create(BPF_MAP_TYPE_ARRAY_OF_MAPS, "nm_wait",
                                       sizeof(uint32_t), sizeof(uint32_t), 1,
                                       &options));
+  if (!outer.ok()) return ErrnoStatus(errno, kWhat);
   const uint32_t key = 0;
   const int value = inner.get();
-  return outer.ok() &&
-         bpf_map_update_elem(outer.get(), &key, &value, BPF_ANY) == 0;
+  return ErrnoStatus(bpf_map_update_elem(outer.get(), &key, &value, BPF_ANY),
+                     kWhat);
 }
 
-void WaitForRunningPrograms() {
+absl::Status WaitForRunningPrograms() {
   // With one CPU this command does not wait, although a program may be preempted
   // (kernel/sched/membarrier.c). A kernel may lack the command, and nohz_full makes the
   // kernel refuse it.
   if (sysconf(_SC_NPROCESSORS_ONLN) > 1 &&
       syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0) == 0) {
-    return;
+    return absl::OkStatus();
   }
-  if (UpdateMapOfMaps()) return;
-  // Most programs have ended by then, but a preempted one may still run.
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  return UpdateMapOfMaps();
 }
 
 void WaitUntilProgramsAreFreed(const std::vector<uint32_t>& ids) {

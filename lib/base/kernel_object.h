@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace netmeter {
 namespace internal {
 
@@ -90,13 +92,13 @@ bool IsAttached(const std::string& link_pin, uint64_t cgroup_id);
 // Waits until every program of ours that was running at the call has ended. Programs run
 // within rcu_read_lock() (bpf_prog_run_array_cg(), bpf_trace_run()), and membarrier(2)
 // with MEMBARRIER_CMD_GLOBAL is synchronize_rcu(). If the kernel refuses it (nohz_full),
-// UpdateMapOfMaps() makes the kernel wait.
-void WaitForRunningPrograms();
+// UpdateMapOfMaps() makes the kernel wait. An error means that programs may still run.
+absl::Status WaitForRunningPrograms();
 
 // Updates an array of maps that exists only for this purpose. The kernel returns from the
 // update once all running programs have ended (maybe_wait_bpf_programs() in
-// kernel/bpf/syscall.c, synchronize_rcu()). Returns false if the update failed.
-bool UpdateMapOfMaps();
+// kernel/bpf/syscall.c, synchronize_rcu()).
+absl::Status UpdateMapOfMaps();
 
 // Waits, up to 3 s, until the kernel has freed these programs. The kernel frees them
 // after a grace period.

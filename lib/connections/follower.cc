@@ -373,8 +373,8 @@ absl::Status Follower::Stop(const Body& body) {
   body_ = &body;
   for (bpf_link* const link : links_) bpf_link__destroy(link);
   links_.clear();
-  WaitForRunningPrograms();
-  absl::Status status = TakeSome(/*wait_ms=*/0, INT_MAX);
+  absl::Status status = WaitForRunningPrograms();
+  status.Update(TakeSome(/*wait_ms=*/0, INT_MAX));
   status.Update(Scan(/*all=*/true));
   status.Update(TakeSome(/*wait_ms=*/0, INT_MAX));
   // A signal may have arrived before the next check.

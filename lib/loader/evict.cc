@@ -114,12 +114,14 @@ class Sweep {
   Sweep& operator=(const Sweep&) = delete;
 
   absl::Status Run(EvictResult* result) {
+    // First, because without these waits nothing may be taken back.
+    NETMETER_RETURN_IF_ERROR(WaitForRunningPrograms());
     NETMETER_RETURN_IF_ERROR(OpenObject());
     NETMETER_RETURN_IF_ERROR(OpenUses());
     NETMETER_RETURN_IF_ERROR(ReadProcesses());
     NETMETER_RETURN_IF_ERROR(Say(true));
     Trace("sweeps");
-    WaitForRunningPrograms();
+    NETMETER_RETURN_IF_ERROR(WaitForRunningPrograms());
 
     NETMETER_ASSIGN_OR_RETURN(std::vector<IdleSlot> slots, FindIdleSlots());
     std::vector<nm_idle> idle;
@@ -374,8 +376,7 @@ class Sweep {
       }
     }
     Trace("unlinked ", slots->size(), " series");
-    WaitForRunningPrograms();
-    return absl::OkStatus();
+    return WaitForRunningPrograms();
   }
 
   // Gives used slots their keys back. Returns the others, which only their cells know
@@ -396,7 +397,7 @@ class Sweep {
     }
     Trace("looked for the sockets of ", slots.size(), " series: ", rest.size(),
           " have none");
-    WaitForRunningPrograms();
+    NETMETER_RETURN_IF_ERROR(WaitForRunningPrograms());
     return rest;
   }
 
@@ -463,8 +464,7 @@ class Sweep {
       }
     }
     Trace("unlinked ", names->size(), " names");
-    WaitForRunningPrograms();
-    return absl::OkStatus();
+    return WaitForRunningPrograms();
   }
 
   absl::StatusOr<std::vector<IdleName>> KeepNamesInUse(
@@ -472,7 +472,7 @@ class Sweep {
     NETMETER_ASSIGN_OR_RETURN(const Marks held, HeldInTwoLooks());
     // A program may still run for a socket that is closed by now, and make a series of
     // that name.
-    WaitForRunningPrograms();
+    NETMETER_RETURN_IF_ERROR(WaitForRunningPrograms());
     NETMETER_ASSIGN_OR_RETURN(const std::vector<bool> used, NamesInUse(held));
     const int name_ids = object_->MapFd("name_ids");
     std::vector<IdleName> rest;

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +37,7 @@
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/unload.h"
 #include "lib/testing/await.h"
+#include "lib/testing/interruption.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 
@@ -695,6 +697,22 @@ TEST_F(EvictRootTest, WithoutAMeterThereIsNothingToEvict) {
   const absl::StatusOr<EvictResult> result = TryEvict();
   EXPECT_TRUE(absl::IsNotFound(result.status())) << result.status();
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("not loaded"));
+}
+
+// It slept for 200 ms, which is no wait for a program that was preempted, and then gave
+// the slots away.
+TEST_F(EvictRootTest, WithoutAWaitForRunningProgramsNothingIsEvicted) {
+  MustLoad();
+  const Interrupted evicted =
+      RunInterrupted({-1, ENOMEM, "bpf(0)"}, [this]() -> absl::Status {
+        if (!RefuseCall(SYS_membarrier, EINVAL)) {
+          return absl::InternalError("no seccomp filter");
+        }
+        return TryEvict().status();
+      });
+  EXPECT_EQ(evicted.message,
+            "RESOURCE_EXHAUSTED: wait for running programs: Cannot allocate "
+            "memory");
 }
 
 }  // namespace

@@ -632,7 +632,7 @@ absl::Status Finish(const PinDir& pins, const Plan& plan,
   NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.readers));
   // All programs know the new ids by now, and readers see the new maps. A run of an old
   // program may still be under way: it must not take an id that it has no room for.
-  WaitForRunningPrograms();
+  NETMETER_RETURN_IF_ERROR(WaitForRunningPrograms());
   NETMETER_RETURN_IF_ERROR(object.PushFreeIds());
   Trace("handed out new ids");
   return absl::OkStatus();
