@@ -369,6 +369,26 @@ NM_STATIC_ASSERT(sizeof(union nm_attribution) == 2 + 2 * 1);
 #define NM_TICK_NS 10000000 /* USER_HZ is 100 on x86 and arm64 */
 #define NM_START(ticks) ((nm_u32)(ticks) + 1)
 
+/* Key and value of `listeners`: an SCTP listener, and what it gives to the sockets that
+ * it accepts (bpf/sctp.bpf.h). */
+struct nm_listener_key {
+  nm_u64 cgroup;
+  nm_u32 address[4]; /* IPv4: the first word */
+  nm_u32 network;    /* namespace; 0: unknown */
+  nm_u16 port;
+  nm_u16 protocol; /* of the address: htons(ETH_P_IP) or of IPv6 */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_listener_key) == 8 + 5 * 4 + 2 * 2);
+struct nm_listener {
+  nm_u32 tgid;
+  nm_u32 start;
+  union nm_attribution attribution;
+  nm_u32 network;
+  nm_u16 tag;
+  nm_u16 user;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_listener) == 4 * 4 + 2 * 2);
+
 /* Value of `owners`, the socket storage: the owner of a socket. */
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */

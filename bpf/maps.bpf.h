@@ -269,22 +269,6 @@ struct {
 } nm_duplicates SEC(".maps");
 
 /* The address of a listening SCTP socket -> its owner: sctp.bpf.h. */
-struct nm_listener_key {
-  __u64 cgroup;
-  __u32 address[4]; /* IPv4: the first word */
-  __u32 network;    /* namespace; 0: unknown */
-  __u16 port;
-  __u16 protocol; /* of the address: htons(ETH_P_IP) or of IPv6 */
-};
-NM_STATIC_ASSERT(sizeof(struct nm_listener_key) == 8 + 5 * 4 + 2 * 2);
-struct nm_listener {
-  __u32 tgid;
-  __u32 start;
-  union nm_attribution attribution;
-  __u32 network;
-  __u16 tag;
-  __u16 user;
-};
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 1024);

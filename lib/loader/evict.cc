@@ -451,6 +451,30 @@ class Sweep {
     return names;
   }
 
+  // A listener of SCTP that has closed may have left a note about its owner. A connection
+  // that it accepted, and that had no packet yet, is then unattributed.
+  absl::Status ForgetListeners(const std::vector<IdleName>& names) const {
+    std::set<uint32_t> ids;
+    for (const IdleName& name : names) ids.insert(name.id);
+    std::vector<nm_listener_key> gone;
+    NETMETER_ASSIGN_OR_RETURN(const UniqueFd map, pins_.Open("listeners"));
+    NETMETER_RETURN_IF_ERROR((ReadAll<nm_listener_key, nm_listener>(
+        map.get(), sizeof(nm_listener), "listeners",
+        [&](const nm_listener_key& key, const nm_listener& listener) {
+          if (ids.count(listener.attribution.service) != 0 ||
+              ids.count(listener.tag) != 0) {
+            gone.push_back(key);
+          }
+        })));
+    for (const nm_listener_key& key : gone) {
+      const int error = bpf_map_delete_elem(map.get(), &key);
+      if (error != 0 && error != -ENOENT) {
+        return ErrnoStatus(error, "forget a listener");
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status UnlinkNames(std::vector<IdleName>* names) const {
     const int name_ids = object_->MapFd("name_ids");
     for (IdleName& name : *names) {
@@ -463,6 +487,7 @@ class Sweep {
         return ErrnoStatus(error, "unlink a name");
       }
     }
+    NETMETER_RETURN_IF_ERROR(ForgetListeners(*names));
     Trace("unlinked ", names->size(), " names");
     return WaitForRunningPrograms();
   }

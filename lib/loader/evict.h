@@ -27,10 +27,10 @@
 // 5. Fold. A program adds the totals to the series `evicted`, clears the cells and
 //    returns the slot, in one run. Readers notice that (nm_stats.moves).
 //
-// Names are then freed in the same way. If a call is killed in between, or the kernel
-// does not wait (no memory), slots and names without a key are left. They still count,
-// readers see them, and the next call continues with step 2. A resize does not hand them
-// out.
+// Names are then freed in the same way; with its key go the notes about listeners of SCTP
+// that have the name. If a call is killed in between, or the kernel does not wait (no
+// memory), slots and names without a key are left. They still count, readers see them,
+// and the next call continues with step 2. A resize does not hand them out.
 //
 // Threads: one at a time, under the lock of lib/loader/pin_dir.h.
 

@@ -29,6 +29,7 @@ constexpr std::array<MapPin, kMapPins> kMaps = {{
     {"binaries", Entries::kAsDeclared, kRootOnly, kRenewed},
     {"uplink_names", Entries::kAsDeclared, kRootOnly, kRenewed},
     {"interfaces", Entries::kAsDeclared, kRootOnly, kRenewed},
+    {"listeners", Entries::kAsDeclared, kRootOnly, kRenewed},
     {"info", Entries::kOne, kInfo, kKept},
 }};
 
@@ -57,9 +58,8 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
 }};
 
 // The last map belongs to a sweep (lib/loader/evict.h).
-constexpr std::array<UnpinnedMap, 5> kUnpinned = {{
+constexpr std::array<UnpinnedMap, 4> kUnpinned = {{
     {"nm_duplicates", Entries::kAsDeclared},
-    {"nm_listeners", Entries::kAsDeclared},
     {"nm_units", Entries::kAsDeclared},
     {"nm_registrants", Entries::kAsDeclared},
     {"nm_marks", Entries::kAsDeclared},
@@ -135,7 +135,7 @@ const std::array<ExtentPin, kExtentPins>& ExtentPins() { return kExtents; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 5>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 4>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

@@ -106,7 +106,7 @@ struct LinkPin {
 
 // Maps in the order in which a load pins them. `info` comes last, so a meter with an
 // `info` is complete. Readers open it first for the same reason.
-constexpr size_t kMapPins = 19;
+constexpr size_t kMapPins = 20;
 const std::array<MapPin, kMapPins>& MapPins();
 
 // Links in the order in which a load attaches them. The name of a process must be known
@@ -141,7 +141,7 @@ struct UnpinnedMap {
   const char* name;  // in the object
   Entries entries;
 };
-const std::array<UnpinnedMap, 5>& UnpinnedMaps();
+const std::array<UnpinnedMap, 4>& UnpinnedMaps();
 
 }  // namespace internal
 }  // namespace netmeter

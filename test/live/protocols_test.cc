@@ -293,6 +293,74 @@ TEST_P(ProtocolsTest, AnSctpServerThatIsKeptIsNotTakenForAnother) {
   EXPECT_GE(own ? kept : all - kept, int64_t{kBytes});
 }
 
+// A note about a listener outlived it. An eviction gave the id of its name to another
+// name, which a connection that the listener had accepted before then got.
+TEST_P(ProtocolsTest, AnEvictedNameOfAnSctpListenerIsNobodysNext) {
+  if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  constexpr uint64_t kBytes = 10000;
+  constexpr int kNames = 64;
+  Lab& lab = World::CleanLab();
+  MeteredCgroup meter("sctp-gone", "max_names: 64\ndestinations: []\n");
+  const Address here = Lab::Client(GetParam());
+  Child server(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
+    errno = Control(fd, NM_SERVICE, "sctp-gone");
+    if (errno != 0) Die("NM_SERVICE");
+    const int port = Bind(fd, here);
+    Check(listen(fd, 1), "listen");
+    parent.Send(port);
+    const int accepted = Accept(fd);
+    close(fd);
+    parent.Send(0);
+    parent.Receive<int>();
+    SendAll(accepted, kBytes);
+    parent.Send(0);
+    parent.Receive<int>();
+  });
+  const int port = server.Receive<int>();
+  Child client(nullptr, lab.server, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
+    Connect(fd, here, port);
+    parent.Send(0);
+    ReceiveExactly(fd, kBytes);
+    HoldUntilMeasured(parent);
+  });
+  client.Receive<int>();
+  server.Receive<int>();
+  // A closed socket holds its name for a moment. Since Linux 6.19 the accepted socket has
+  // the name of its own.
+  const auto is_known = [&] {
+    for (const Sample& sample : meter.Samples()) {
+      if (sample.name == "sctp-gone") return true;
+    }
+    return false;
+  };
+  meter.Evict();
+  if (!KernelAtLeast(6, 19)) {
+    for (int i = 0; i < 10 && is_known(); ++i) {
+      usleep(100000);
+      meter.Evict();
+    }
+    EXPECT_FALSE(is_known());
+  }
+  Child next(meter.cgroup(), lab.client, [&](Child::Parent&) {
+    const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+    for (int i = 0; i < kNames; ++i) {
+      Control(fd, NM_TAG, "next" + std::to_string(i));
+    }
+  });
+  next.Join();
+  const int64_t before = meter.TotalOf(Transport::kSctp).tx_payload;
+  server.Send(0);
+  server.Receive<int>();
+  client.Receive<int>();
+  EXPECT_GE(meter.TotalOf(Transport::kSctp).tx_payload - before,
+            int64_t{kBytes});
+  for (const Sample& sample : meter.Samples()) {
+    EXPECT_NE(sample.name.compare(0, 4, "next"), 0) << sample.name;
+  }
+}
+
 // The kernel runs the hook twice for a packet to such a socket, which any user may
 // open: each counted as two.
 TEST_P(ProtocolsTest, L2tpOverIpCountsOnce) {
