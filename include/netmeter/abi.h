@@ -360,13 +360,16 @@ struct nm_info {
   /* Bits 1 << NM_UPLINK_OF() of the configured uplinks that do not lead to clients of
      this host. A sum over these has forwarded packets once. Since minor version 1. */
   nm_u16 paid_uplinks;
-  nm_u8 reserved[8];
+  /* Those that do, with NM_UPLINK_OTHER, and with those that the configuration had
+     before. Since minor version 1. */
+  nm_u16 client_uplinks;
+  nm_u8 reserved[6];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
                      NM_SUFFIXES_BYTES + 4 + 6 * 1 + 2 * NM_MAX_UPLINKS +
-                     2 * 4 + 2 + 8);
+                     2 * 4 + 2 * 2 + 6);
 
 /* Distinguishes a special series from an ordinary one whose key is otherwise equal. */
 enum nm_special {

@@ -350,13 +350,19 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   return object;
 }
 
-// Fills new maps. Maps that an upgrade keeps already have this content.
-uint32_t PaidUplinks(const Config& config, const UplinkMaps& uplinks) {
+void SetSides(const Plan& plan, const UplinkMaps& uplinks,
+              MeterObject* object) {
   std::vector<std::string> names;
-  for (const auto& uplink : config.uplinks) names.push_back(uplink.first);
-  return uplinks.BitsOf(names) & ~uplinks.BitsOf(config.forwarded_clients);
+  for (const auto& uplink : plan.config.uplinks) names.push_back(uplink.first);
+  const uint32_t configured = uplinks.BitsOf(names);
+  const uint32_t clients = uplinks.BitsOf(plan.config.forwarded_clients);
+  object->SetPaidUplinks(configured & ~clients);
+  const uint32_t before =
+      plan.meter.info.client_uplinks & ~(1U << NM_UPLINK_OTHER);
+  object->SetClientUplinks(clients | (before & ~configured));
 }
 
+// Fills new maps. Maps that an upgrade keeps already have this content.
 absl::Status FillMaps(const PinDir& pins, const Plan& plan, MeterObject* object,
                       UplinkMaps* uplinks) {
   if (!plan.meter.found) {
@@ -365,7 +371,7 @@ absl::Status FillMaps(const PinDir& pins, const Plan& plan, MeterObject* object,
   }
   NETMETER_RETURN_IF_ERROR(
       uplinks->Fill(plan.config.uplinks, plan.meter.info, pins, object));
-  object->SetPaidUplinks(PaidUplinks(plan.config, *uplinks));
+  SetSides(plan, *uplinks, object);
   // The new links of these count at once.
   if (!plan.meter.found || plan.meter.moved) {
     NETMETER_RETURN_IF_ERROR(uplinks->Begin(pins));

@@ -648,6 +648,7 @@ absl::Status MeterObject::WriteInfo(const nm_info& asked) const {
   nm_info info = asked;
   std::copy(uplinks_.begin(), uplinks_.end(), info.uplinks);
   info.paid_uplinks = static_cast<nm_u16>(paid_uplinks_);
+  info.client_uplinks = static_cast<nm_u16>(client_uplinks_);
   return RunCommand(NM_COMMAND_INFO, &info, sizeof(info)).status();
 }
 

@@ -179,9 +179,10 @@ class MeterObject {
 
   // The uplink that an interface's packets count under, until the programs see its name.
   void SetUplinkWord(uint32_t ifindex, uint32_t number);
-  // The values that WriteInfo() puts into nm_info.uplinks and nm_info.paid_uplinks.
+  // The values that WriteInfo() puts into uplinks, paid_uplinks and client_uplinks.
   void SetUplinks(const UplinkIds& ids) { uplinks_ = ids; }
   void SetPaidUplinks(uint32_t bits) { paid_uplinks_ = bits; }
+  void SetClientUplinks(uint32_t bits) { client_uplinks_ = bits; }
 
   // Creates the names and series that always exist.
   absl::Status FillReserved();
@@ -215,6 +216,7 @@ class MeterObject {
   const char* egress_ = "";  // the name of the egress variant
   UplinkIds uplinks_ = {};
   uint32_t paid_uplinks_ = 0;
+  uint32_t client_uplinks_ = 0;
 };
 
 // MeterObject::RunCommand() of a pinned nm_command.

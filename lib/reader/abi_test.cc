@@ -74,7 +74,8 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, decimal_sizes), 1002u);
   EXPECT_EQ(offsetof(nm_info, first_series), 1004u);
   EXPECT_EQ(offsetof(nm_info, paid_uplinks), 1014u);
-  EXPECT_EQ(offsetof(nm_info, reserved), 1016u);
+  EXPECT_EQ(offsetof(nm_info, client_uplinks), 1016u);
+  EXPECT_EQ(offsetof(nm_info, reserved), 1018u);
   EXPECT_EQ(offsetof(nm_stats, slots_allocated), 0u);
   EXPECT_EQ(offsetof(nm_stats, refused_controls), 112u);
 }
