@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 namespace netmeter {
 namespace internal {
@@ -201,6 +202,23 @@ size_t DisplayWidth(absl::string_view utf8) {
 absl::string_view CutToWidth(absl::string_view utf8, size_t width) {
   size_t taken = 0;
   return utf8.substr(0, TakeWidth(utf8, width, &taken));
+}
+
+std::string WrapText(absl::string_view utf8, size_t width) {
+  constexpr absl::string_view kIndent = "\n  ";
+  std::string lines;
+  size_t used = 0;
+  for (const absl::string_view word : absl::StrSplit(utf8, ' ')) {
+    const size_t size = DisplayWidth(word);
+    if (used != 0 && width != 0 && used + 1 + size > width) {
+      absl::StrAppend(&lines, kIndent, word);
+      used = kIndent.size() - 1 + size;
+    } else {
+      absl::StrAppend(&lines, used == 0 ? "" : " ", word);
+      used += (used == 0 ? 0 : 1) + size;
+    }
+  }
+  return lines + "\n";
 }
 
 std::string DidYouMean(absl::string_view word,

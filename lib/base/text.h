@@ -36,6 +36,10 @@ size_t DisplayWidth(absl::string_view utf8);
 // The beginning of the text, of at most `width` columns.
 absl::string_view CutToWidth(absl::string_view utf8, size_t width);
 
+// The text in lines of at most `width` columns, broken at blanks, and each ended by a
+// newline. All lines but the first begin with two blanks. 0 means no limit.
+std::string WrapText(absl::string_view utf8, size_t width);
+
 // " (did you mean max_series?)", with the one of `known` that `word` may be a misspelling
 // or the beginning or the last word of; "" if there is none.
 std::string DidYouMean(absl::string_view word,

@@ -147,6 +147,14 @@ TEST(HumanPercent, OfNothingIsNothing) {
   EXPECT_EQ(HumanPercent(0, 0), "0.0%");
 }
 
+TEST(WrapText, BreaksAtBlanksOnly) {
+  EXPECT_EQ(WrapText("one two three", 0), "one two three\n");
+  EXPECT_EQ(WrapText("one two three", 13), "one two three\n");
+  EXPECT_EQ(WrapText("one two three", 12), "one two\n  three\n");
+  EXPECT_EQ(WrapText("one two three", 6), "one\n  two\n  three\n");
+  EXPECT_EQ(WrapText("", 6), "\n");
+}
+
 }  // namespace
 
 }  // namespace internal

@@ -100,22 +100,22 @@ std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
          state.forecast < 0 ? "-" : HumanSignedBytes(state.forecast, units),
          absl::StrCat(state.percent, "%"), BudgetWord(state)});
   }
-  std::string text = table.Format(TerminalWidth());
+  std::vector<std::string> notes;
   std::map<std::string, std::vector<std::string>> unknown;
   for (const Row& row : rows) {
     if (row.state.forecast_unknown.empty()) continue;
     unknown[row.state.forecast_unknown].push_back(ToTerminal(row.budget.name));
   }
   for (const auto& reason : unknown) {
-    absl::StrAppend(&text, "(no forecast for ",
-                    absl::StrJoin(reason.second, ", "), ": ", reason.first,
-                    ")\n");
+    notes.push_back(absl::StrCat("(no forecast for ",
+                                 absl::StrJoin(reason.second, ", "), ": ",
+                                 reason.first, ")"));
   }
   for (const Row& row : rows) {
     if (!row.state.repeats_forwarded) continue;
-    absl::StrAppend(&text, "(", ToTerminal(row.budget.name),
-                    ": without an uplink it has forwarded traffic more than "
-                    "once)\n");
+    notes.push_back(absl::StrCat(
+        "(", ToTerminal(row.budget.name),
+        ": without an uplink it has forwarded traffic more than once)"));
   }
   // If a name is misspelt, the budget is never crossed.
   for (const Row& row : rows) {
@@ -123,9 +123,13 @@ std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
     const bool of_some = !budget.service.empty() || !budget.kind.empty() ||
                          !budget.destination.empty() || !budget.uplink.empty();
     if (row.state.used != 0 || !of_some) continue;
-    absl::StrAppend(&text, "(", ToTerminal(budget.name),
-                    ": it selects no recorded traffic of this period)\n");
+    notes.push_back(
+        absl::StrCat("(", ToTerminal(budget.name),
+                     ": it selects no recorded traffic of this period)"));
   }
+  const size_t width = TerminalWidth();
+  std::string text = table.Format(width);
+  for (const std::string& note : notes) text += WrapText(note, width);
   return text;
 }
 

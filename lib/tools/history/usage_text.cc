@@ -17,7 +17,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr size_t kMostGaps = 10;  // in a table
+constexpr size_t kMostGaps = 4;  // in a table
 
 // As in `netmeter list`: "1000 (alice)".
 std::string NameOf(const UsageRow& row) {
@@ -31,8 +31,11 @@ std::string DescribeGap(const Gap& gap) {
     return absl::StrCat("clock: it was set from ", FormatTime(gap.begin),
                         " to ", FormatTime(gap.end));
   }
-  const std::string times =
-      absl::StrCat(FormatTime(gap.begin), " to ", FormatTime(gap.end));
+  std::string end = FormatTime(gap.end);
+  if (HourOf(gap.begin).day == HourOf(gap.end).day) {
+    end.erase(0, end.find(' ') + 1);
+  }
+  const std::string times = absl::StrCat(FormatTime(gap.begin), " to ", end);
   if (gap.what == "delayed") {
     return absl::StrCat("delayed: ", times,
                         ", no record; its bytes are in the hour of its end");
@@ -142,32 +145,39 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
   if (usage.estimated.has_value()) {
     add("estimated", "", *usage.estimated, "", /*has_share=*/false);
   }
-  std::string text = absl::StrCat(
-      FormatDay(query.period.from), " to ", FormatDay(query.period.to),
-      query.uplink.empty() ? "" : ", uplink " + ToTerminal(query.uplink),
-      ", path ", query.path, "\n", table.Format(width));
+  std::string text = WrapText(
+      absl::StrCat(
+          FormatDay(query.period.from), " to ", FormatDay(query.period.to),
+          query.uplink.empty() ? "" : ", uplink " + ToTerminal(query.uplink),
+          ", path ", query.path),
+      width);
+  text += table.Format(width);
+  std::vector<std::string> notes;
   if (usage.rows.empty()) {
     const bool filtered = !query.service.empty() ||
                           !query.destination.empty() || !query.kind.empty() ||
                           !query.uplink.empty();
-    absl::StrAppend(&text, filtered
-                               ? "(no such series in this period)\n"
-                               : "(nothing was recorded in this period)\n");
+    notes.push_back(filtered ? "(no such series in this period)"
+                             : "(nothing was recorded in this period)");
   }
   if (usage.has_forwarded_twice) {
-    absl::StrAppend(&text, kForwardedTwice, "\n");
+    notes.push_back(kForwardedTwice);
   }
   for (const Shortfall& shortfall : usage.shortfalls) {
-    absl::StrAppend(&text, DescribeShortfall(shortfall, units), "\n");
+    notes.push_back(DescribeShortfall(shortfall, units));
   }
   // The last ones: a host without a clock of its own sets it at each boot.
   const size_t hidden =
       usage.gaps.size() - std::min(kMostGaps, usage.gaps.size());
   for (size_t i = hidden; i < usage.gaps.size(); ++i) {
-    absl::StrAppend(&text, DescribeGap(usage.gaps[i]), "\n");
+    notes.push_back(DescribeGap(usage.gaps[i]));
   }
   if (hidden > 0) {
-    absl::StrAppend(&text, "and ", hidden, " earlier such lines: --json\n");
+    notes.push_back(
+        absl::StrCat("and ", hidden, " earlier such lines: --json"));
+  }
+  for (const std::string& note : notes) {
+    absl::StrAppend(&text, WrapText(note, width));
   }
   return text;
 }
