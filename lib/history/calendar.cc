@@ -40,6 +40,25 @@ tm LocalOf(int64_t unix_seconds) {
   return local;
 }
 
+std::string Format(const tm& parts, const char* format) {
+  char text[64];
+  return std::string(text, strftime(text, sizeof(text), format, &parts));
+}
+
+std::string TextOf(int64_t unix_seconds, const char* format) {
+  return Format(LocalOf(unix_seconds), format);
+}
+
+// " (2nd)" if clocks showed this time before, and were set back since then.
+const char* MarkOf(int64_t unix_seconds) {
+  constexpr int64_t kMostSetBack = 3 * 3600;
+  const int64_t before = LocalOf(unix_seconds - kMostSetBack).tm_gmtoff;
+  const int64_t set_back = before - LocalOf(unix_seconds).tm_gmtoff;
+  const bool is_second =
+      set_back > 0 && LocalOf(unix_seconds - set_back).tm_gmtoff == before;
+  return is_second ? " (2nd)" : "";
+}
+
 // Whether the text has `count` numbers of digits, with "-" between them.
 bool ParseNumbers(absl::string_view text, int count, int* numbers) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, '-');
@@ -102,15 +121,23 @@ absl::StatusOr<Day> ParseDay(absl::string_view text) {
 }
 
 std::string FormatTime(int64_t unix_seconds) {
-  const std::string text = FormatSecond(unix_seconds);
-  return text.substr(0, text.rfind(':'));
+  return TextOf(unix_seconds, "%Y-%m-%d %H:%M") + MarkOf(unix_seconds);
 }
 
 std::string FormatSecond(int64_t unix_seconds) {
-  const tm local = LocalOf(unix_seconds);
-  return absl::StrFormat("%04d-%02d-%02d %02d:%02d:%02d", local.tm_year + 1900,
-                         local.tm_mon + 1, local.tm_mday, local.tm_hour,
-                         local.tm_min, local.tm_sec);
+  return TextOf(unix_seconds, "%Y-%m-%d %H:%M:%S") + MarkOf(unix_seconds);
+}
+
+std::string FormatUtc(int64_t unix_seconds) {
+  const time_t time = unix_seconds;
+  tm parts = {};
+  gmtime_r(&time, &parts);
+  return Format(parts, "%Y-%m-%dT%H:%M:%SZ");
+}
+
+std::string FormatWithOffset(int64_t unix_seconds) {
+  std::string text = TextOf(unix_seconds, "%Y-%m-%dT%H:%M:%S%z");
+  return text.insert(text.size() - 2, ":");
 }
 
 Period PeriodOf(int year, int month, int reset_day) {

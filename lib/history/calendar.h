@@ -40,10 +40,15 @@ int64_t TimeOf(Day day, int minutes);
 // "2026-11-22". InvalidArgument if the text is not a day.
 std::string FormatDay(Day day);
 absl::StatusOr<Day> ParseDay(absl::string_view text);
-// "2026-11-22 13:05".
+// "2026-11-22 13:05", in local time. After clocks were set back, the times that they show
+// again end with " (2nd)".
 std::string FormatTime(int64_t unix_seconds);
 // With seconds: "2026-11-22 13:05:09".
 std::string FormatSecond(int64_t unix_seconds);
+// For programs (RFC 3339): "2026-11-22T12:05:09Z", and local time with its offset from
+// UTC, "2026-11-22T13:05:09+01:00".
+std::string FormatUtc(int64_t unix_seconds);
+std::string FormatWithOffset(int64_t unix_seconds);
 
 // The first and the last day; both belong to the period.
 struct Period {

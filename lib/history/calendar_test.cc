@@ -72,7 +72,13 @@ TEST(Calendar, TheNightOf25HoursHasTwoHoursOfOneName) {
     EXPECT_EQ(hour.day, 20261025);
   }
   EXPECT_EQ(FormatTime(midnight + 2 * 3600), "2026-10-25 02:00");
-  EXPECT_EQ(FormatTime(midnight + 3 * 3600), "2026-10-25 02:00");
+  EXPECT_EQ(FormatTime(midnight + 3 * 3600), "2026-10-25 02:00 (2nd)");
+  EXPECT_EQ(FormatTime(midnight + 4 * 3600 - 1), "2026-10-25 02:59 (2nd)");
+  EXPECT_EQ(FormatTime(midnight + 4 * 3600), "2026-10-25 03:00");
+  EXPECT_EQ(FormatSecond(midnight + 3 * 3600), "2026-10-25 02:00:00 (2nd)");
+  EXPECT_EQ(FormatWithOffset(midnight + 2 * 3600), "2026-10-25T02:00:00+02:00");
+  EXPECT_EQ(FormatWithOffset(midnight + 3 * 3600), "2026-10-25T02:00:00+01:00");
+  EXPECT_EQ(FormatUtc(midnight + 3 * 3600), "2026-10-25T01:00:00Z");
   EXPECT_EQ(FormatSecond(midnight + 7), "2026-10-25 00:00:07");
   EXPECT_EQ(StartOf(20260330) - StartOf(20260329), 23 * 3600);
 }
@@ -84,6 +90,12 @@ TEST(Calendar, DaysOfZonesWithHalfHoursBeginAtTheirMidnight) {
   EXPECT_EQ(HourOf(midnight - 1).day, 20261121);
   EXPECT_EQ(HourOf(midnight).day, 20261122);
   EXPECT_EQ(HourOf(midnight + 3599).start, midnight);
+  SetZone("Australia/Lord_Howe");  // clocks are set back by half an hour
+  const int64_t night = StartOf(20260405);
+  EXPECT_EQ(FormatTime(night + 119 * 60), "2026-04-05 01:59");
+  EXPECT_EQ(FormatTime(night + 120 * 60), "2026-04-05 01:30 (2nd)");
+  EXPECT_EQ(FormatTime(night + 150 * 60), "2026-04-05 02:00");
+  EXPECT_EQ(FormatWithOffset(night + 120 * 60), "2026-04-05T01:30:00+10:30");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "lib/base/status_util.h"
 #include "lib/reader/difference.h"
 
@@ -39,6 +40,7 @@ std::string ColumnsOf(UsageBy by) {
       return "'', s.uplink";
     case UsageBy::kHour:
     case UsageBy::kDay:
+    case UsageBy::kWeek:
     case UsageBy::kMonth:
     case UsageBy::kYear:
       return "'', t.time";
@@ -59,6 +61,7 @@ std::string GroupOf(UsageBy by) {
       return " GROUP BY s.uplink";
     case UsageBy::kHour:
     case UsageBy::kDay:
+    case UsageBy::kWeek:
     case UsageBy::kMonth:
     case UsageBy::kYear:
       return " GROUP BY t.time";
@@ -68,14 +71,20 @@ std::string GroupOf(UsageBy by) {
   return "";
 }
 
-// The time of a row, as a number: the start of an hour, 20261122, 202611 or 2026. By
-// hour, a day whose hours are gone is negative. Empty: rows are no times.
+// The time of a row, as a number: the start of an hour, 20261122 (of a week, its Monday),
+// 202611 or 2026. By hour, a day whose hours are gone is negative. Empty: rows are no
+// times.
 std::string TimeOfDay(UsageBy by, absl::string_view day) {
   switch (by) {
     case UsageBy::kHour:
       return absl::StrCat("-", day);
     case UsageBy::kDay:
       return std::string(day);
+    case UsageBy::kWeek:
+      return absl::StrReplaceAll(
+          "CAST(strftime('%Y%m%d', printf('%04d-%02d-%02d', $ / 10000, $ / 100 "
+          "% 100, $ % 100), 'weekday 0', '-6 days') AS INTEGER)",
+          {{"$", day}});
     case UsageBy::kMonth:
       return absl::StrCat(day, " / 100");
     case UsageBy::kYear:
@@ -96,22 +105,25 @@ std::string TimeText(UsageBy by, int64_t time) {
                                               : day.size());
 }
 
-// How much of a row's time is over, within the period and the history.
-int64_t SecondsOf(const UsageQuery& query, int64_t time, int64_t first_record) {
-  int64_t begin = time, end = time + kHour;
-  if (query.by != UsageBy::kHour || time < 0) {
+// The time of a row, within the period.
+void SetTime(const UsageQuery& query, int64_t time, UsageRow* row) {
+  row->begin = time;
+  row->end = time + kHour;
+  if (query.by == UsageBy::kHour && time >= 0) {
+    row->hour = time;
+  } else {
     const Day day = static_cast<Day>(std::abs(time));
-    const Period days = query.by == UsageBy::kMonth
-                            ? PeriodOf(day / 100, day % 100, 1)
-                        : query.by == UsageBy::kYear
-                            ? Period{day * 10000 + 101, day * 10000 + 1231}
-                            : Period{day, day};
-    begin = StartOf(days.from);
-    end = StartOf(AddDays(days.to, 1));
+    const Period days =
+        query.by == UsageBy::kWeek    ? Period{day, AddDays(day, 6)}
+        : query.by == UsageBy::kMonth ? PeriodOf(day / 100, day % 100, 1)
+        : query.by == UsageBy::kYear
+            ? Period{day * 10000 + 101, day * 10000 + 1231}
+            : Period{day, day};
+    row->begin = StartOf(days.from);
+    row->end = StartOf(AddDays(days.to, 1));
   }
-  begin = std::max({begin, first_record, StartOf(query.period.from)});
-  end = std::min({end, query.now, StartOf(AddDays(query.period.to, 1))});
-  return std::max<int64_t>(0, end - begin);
+  row->begin = std::max(row->begin, StartOf(query.period.from));
+  row->end = std::min(row->end, StartOf(AddDays(query.period.to, 1)));
 }
 
 // Sums by series first: there are many rows of few series. A time belongs to the key only
@@ -276,8 +288,8 @@ absl::StatusOr<bool> HasForwarded(Database* history, const Period& period) {
 }
 
 bool IsByTime(UsageBy by) {
-  return by == UsageBy::kHour || by == UsageBy::kDay || by == UsageBy::kMonth ||
-         by == UsageBy::kYear;
+  return by == UsageBy::kHour || by == UsageBy::kDay || by == UsageBy::kWeek ||
+         by == UsageBy::kMonth || by == UsageBy::kYear;
 }
 
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
@@ -298,13 +310,14 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
   while (select.Step()) {
     UsageRow row;
     row.kind = select.Text(0);
-    row.name = IsByTime(query.by) ? TimeText(query.by, select.Integer(1))
-                                  : select.Text(1);
-    if (query.by == UsageBy::kHour) {
-      row.hour = std::max<int64_t>(0, select.Integer(1));
-    }
-    if (IsByTime(query.by) && query.now != 0) {
-      row.seconds = SecondsOf(query, select.Integer(1), *first);
+    row.name = select.Text(1);
+    if (IsByTime(query.by)) {
+      row.name = TimeText(query.by, select.Integer(1));
+      SetTime(query, select.Integer(1), &row);
+      if (query.now != 0) {
+        row.seconds = std::max<int64_t>(
+            0, std::min(row.end, query.now) - std::max(row.begin, *first));
+      }
     }
     for (size_t i = 0; i < kCounterCount; ++i) {
       row.counters.value[i] = select.Integer(static_cast<int>(2 + i));
@@ -333,7 +346,8 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
               if (!IsByTime(query.by) && bytes_a != bytes_b) {
                 return bytes_a > bytes_b;
               }
-              return std::tie(a.name, a.kind) < std::tie(b.name, b.kind);
+              return std::tie(a.begin, a.name, a.kind) <
+                     std::tie(b.begin, b.name, b.kind);
             });
   auto gaps = ReadGaps(history, query.period);
   if (!gaps.ok()) return gaps.status();

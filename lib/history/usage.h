@@ -28,6 +28,7 @@ enum class UsageBy {
   kUplink,
   kHour,
   kDay,
+  kWeek,
   kMonth,
   kYear,
   kNothing
@@ -59,10 +60,14 @@ struct UsageRow {
   // traffic without one, because a destination may have its name. Else "".
   std::string kind;
   // The name of the service, destination or uplink; or the time: "2026-11-22 13:00",
-  // "2026-11-22", "2026-11" or "2026". By hour, a day whose hours are gone has one row.
+  // "2026-11-22" (by week, its Monday), "2026-11" or "2026". By hour, a day whose hours
+  // are gone has one row.
   std::string name;
   Counters counters;
   int64_t hour = 0;  // by hour: its start, as Unix time; 0 for a whole day
+  // By time: its part of the period, as Unix time.
+  int64_t begin = 0;
+  int64_t end = 0;
   // By time: how much of it is over, within the period and the history.
   int64_t seconds = 0;
   bool with_pending = false;  // by service: includes pending traffic

@@ -41,7 +41,9 @@ container or an interface, as KIND says. Two kinds of one name are two rows.
 
 The line `estimated` has the sum of a period that runs, if it goes on as it did so far;
 it needs one recorded day, or a quarter of a shorter period. AVERAGE is the rate of a
-row by hour, day, month or year, of both directions, as far as its time is over.
+row by hour, day, week (by its Monday), month or year, of both directions, as far as
+its time is over. Times are local; an hour that clocks show again is marked (2nd). In
+CSV and JSON, an hour has its offset, and all have `start` and `end` in UTC.
 
 What is not known exactly stands below the table:
   lost     a reboot or an unload: at most what was counted since the last record
@@ -81,6 +83,7 @@ class UsageCommand : public Command {
                             {"uplink", UsageBy::kUplink},
                             {"hour", UsageBy::kHour},
                             {"day", UsageBy::kDay},
+                            {"week", UsageBy::kWeek},
                             {"month", UsageBy::kMonth},
                             {"year", UsageBy::kYear}},
                         "The rows of the table")

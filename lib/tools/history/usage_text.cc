@@ -17,6 +17,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr size_t kMostGaps = 4;  // in a table
 
 // As in `netmeter list`: "1000 (alice)".
@@ -24,6 +26,11 @@ std::string NameOf(const UsageRow& row) {
   const std::string user = row.kind == "user" ? UserName(row.name) : "";
   if (!user.empty()) return absl::StrCat(row.name, " (", ToTerminal(user), ")");
   return row.name.empty() ? "-" : ToTerminal(row.name);
+}
+
+// Two hours of one night may have one name.
+std::string NameForPrograms(const UsageRow& row) {
+  return row.hour != 0 ? FormatWithOffset(row.hour) : row.name;
 }
 
 std::string DescribeGap(const Gap& gap) {
@@ -86,6 +93,8 @@ const char* UsageByName(UsageBy by) {
       return "hour";
     case UsageBy::kDay:
       return "day";
+    case UsageBy::kWeek:
+      return "week";
     case UsageBy::kMonth:
       return "month";
     case UsageBy::kYear:
@@ -187,7 +196,12 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
   for (const UsageRow& row : usage.rows) {
     nlohmann::ordered_json object;
     if (HasKind(query)) object["kind"] = row.kind;
-    object[UsageByName(query.by)] = row.name;
+    object[UsageByName(query.by)] = NameForPrograms(row);
+    if (IsByTime(query.by)) {
+      const bool has_time = row.end != 0;
+      object["start"] = has_time ? Json(FormatUtc(row.begin)) : Json();
+      object["end"] = has_time ? Json(FormatUtc(row.end)) : Json();
+    }
     AddCounters(row.counters, &object);
     if (row.seconds != 0) object["average_bits_per_second"] = AverageBits(row);
     rows.push_back(std::move(object));
@@ -221,14 +235,20 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
 std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
   const bool with_kind = HasKind(query);
   std::string text =
-      absl::StrCat(with_kind ? "kind," : "", UsageByName(query.by));
+      absl::StrCat(with_kind ? "kind," : "", UsageByName(query.by),
+                   IsByTime(query.by) ? ",start,end" : "");
   for (const RecordedCounter& counter : kRecordedCounters) {
     absl::StrAppend(&text, ",", counter.name);
   }
   text += "\n";
   for (const UsageRow& row : usage.rows) {
     absl::StrAppend(&text, with_kind ? row.kind + "," : "",
-                    CsvField(ToTerminal(row.name)));
+                    CsvField(ToTerminal(NameForPrograms(row))));
+    if (IsByTime(query.by)) {
+      const bool has_time = row.end != 0;
+      absl::StrAppend(&text, ",", has_time ? FormatUtc(row.begin) : "", ",",
+                      has_time ? FormatUtc(row.end) : "");
+    }
     for (const int64_t value : row.counters.value) {
       absl::StrAppend(&text, ",", value);
     }

@@ -130,6 +130,43 @@ TEST_F(UsageTextTest, AUserHasItsName) {
   EXPECT_THAT(text, HasSubstr("\n0         binary "));
 }
 
+// The two hours of a night in which clocks are set back had one name.
+TEST_F(UsageTextTest, ForProgramsATimeHasItsBeginAndEndInUtc) {
+  setenv("TZ", "Europe/Berlin", 1);
+  tzset();
+  query_.by = UsageBy::kHour;
+  usage_.rows = {Row("", "2026-10-25 02:00", 1, 0),
+                 Row("", "2026-10-25 02:00 (2nd)", 2, 0),
+                 Row("", "2026-10-24", 3, 0), Row("rest", "(3 more)", 4, 0)};
+  const int64_t midnight = StartOf(20261025);
+  for (const size_t i : {0, 1}) {
+    UsageRow& row = usage_.rows[i];
+    row.hour = row.begin = midnight + static_cast<int64_t>(2 + i) * 3600;
+    row.end = row.begin + 3600;
+  }
+  usage_.rows[2].begin = midnight - 24 * 3600;
+  usage_.rows[2].end = midnight;
+  EXPECT_THAT(
+      FormatUsageCsv(usage_, query_),
+      StartsWith(
+          "hour,start,end,tx_bytes,rx_bytes,tx_packets,rx_packets,"
+          "tx_payload_bytes,rx_payload_bytes,tx_retransmit_bytes\n"
+          "2026-10-25T02:00:00+02:00,2026-10-25T00:00:00Z,"
+          "2026-10-25T01:00:00Z,1,0,0,0,0,0,0\n"
+          "2026-10-25T02:00:00+01:00,2026-10-25T01:00:00Z,"
+          "2026-10-25T02:00:00Z,2,0,0,0,0,0,0\n"
+          "2026-10-24,2026-10-23T22:00:00Z,2026-10-24T22:00:00Z,3,0,0,0,0,0,0\n"
+          "(3 more),,,4,"));
+  const auto rows =
+      nlohmann::json::parse(FormatUsageJson(usage_, query_))["rows"];
+  EXPECT_EQ(rows[1]["hour"], "2026-10-25T02:00:00+01:00");
+  EXPECT_EQ(rows[1]["start"], "2026-10-25T01:00:00Z");
+  EXPECT_EQ(rows[1]["end"], "2026-10-25T02:00:00Z");
+  EXPECT_EQ(rows[3]["start"], nullptr);
+  EXPECT_THAT(FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0),
+              HasSubstr("\n2026-10-25 02:00 (2nd) "));
+}
+
 TEST_F(UsageTextTest, EmptyIsSaid) {
   EXPECT_THAT(FormatUsageTable(Usage(), query_, SizeUnits::kBinary, 80),
               HasSubstr("(nothing was recorded in this period)"));
