@@ -376,12 +376,6 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
   query.uplink = budget.uplink;
   const auto usage = ReadUsage(history, query);
   if (!usage.ok()) return usage.status();
-  if (budget.service.empty() && budget.destination.empty() &&
-      budget.kind.empty() && budget.uplink.empty()) {
-    const auto forwarded = HasForwarded(history, query.period);
-    if (!forwarded.ok()) return forwarded.status();
-    state.repeats_forwarded = *forwarded;
-  }
   Counters counted;
   for (const UsageRow& row : usage->rows) {
     const bool is_free =

@@ -79,9 +79,6 @@ struct BudgetState {
       forecast_unknown;      // the reason, and until when; "" if it is known
   int64_t percent = 0;       // of the limit, rounded down
   std::vector<int> crossed;  // levels of `warn`
-  // It selects all traffic, and some of it was forwarded: by two uplinks, and for a
-  // container that has it as its own.
-  bool repeats_forwarded = false;
 };
 
 // The state in the period that contains `now`. Errors as Database.

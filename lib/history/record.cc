@@ -557,8 +557,10 @@ absl::StatusOr<Recorded> Record(
     KeepKind(before, kInterfaceKind, &now);
     KeepKind(before, kUncountedKind, &now);
   }
+  NETMETER_RETURN_IF_ERROR(KeepSides(history, reading->sides));
   const Totals difference = Difference(before, now);
-  NETMETER_RETURN_IF_ERROR(AddToHour(history, hour->start, difference, &ids));
+  const Totals billed = TakeOffBill(reading->sides, difference);
+  NETMETER_RETURN_IF_ERROR(AddToHour(history, hour->start, billed, &ids));
   NETMETER_RETURN_IF_ERROR(
       AddToSamples(history, difference,
                    reading->now - Elapsed(*reading, *meter), reading->now));
@@ -583,7 +585,7 @@ absl::StatusOr<Recorded> Record(
         absl::StrCat("recorded, but old hours and days were not made smaller: ",
                      room.message()));
   }
-  return Describe(difference, meter->is_new);
+  return Describe(billed, meter->is_new);
 }
 
 }  // namespace internal

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/base/text.h"
+#include "lib/history/bill.h"
 #include "lib/history/history.h"
 #include "lib/history/links.h"
 #include "lib/reader/difference.h"
@@ -39,6 +40,7 @@ struct Reading {
   // The interfaces of uplinks, read after the above. None without uplinks, or if only
   // root may read them.
   std::optional<LinkReading> links;
+  UplinkSides sides;
 
   // The start of counting, in seconds since 1970, by the present clock.
   int64_t start() const { return now - boottime + start_ns / 1000000000; }
@@ -51,7 +53,7 @@ struct RecordOptions {
 };
 
 struct Recorded {
-  int64_t bytes = 0;  // sent and received, path direct, since the last record
+  int64_t bytes = 0;  // sent and received, on a bill, since the last record
   int series = 0;     // with any traffic
   bool new_meter = false;
 };

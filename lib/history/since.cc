@@ -40,8 +40,10 @@ Sample SampleOf(const SeriesName& name, const Counters& counters) {
 // Adds rows of: kind, name, destination, transport, path, uplink, counters.
 absl::Status AddRows(Statement* query, Totals* totals) {
   while (query->Step()) {
-    const SeriesName name = {query->Text(0), query->Text(1), query->Text(2),
-                             query->Text(3), query->Text(4), query->Text(5)};
+    SeriesName name = {query->Text(0), query->Text(1), query->Text(2),
+                       query->Text(3), query->Text(4), query->Text(5)};
+    // The meter's path, without the prefix of traffic that is on no bill.
+    name.path.erase(0, name.path.rfind(' ') + 1);
     Counters counters;
     for (size_t i = 0; i < kCounterCount; ++i) {
       counters.value[i] = query->Integer(static_cast<int>(6 + i));

@@ -2,6 +2,7 @@
 #include "lib/history/usage.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <limits>
 #include <map>
@@ -10,8 +11,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "lib/base/status_util.h"
+#include "lib/history/bill.h"
 #include "lib/reader/difference.h"
 
 namespace netmeter {
@@ -29,6 +32,7 @@ constexpr char kDestination[] =
     "'' THEN s.kind "
     "WHEN s.kind = 'uncounted' THEN s.name ELSE s.destination END";
 
+// The kind and the name of a row, which are also its group.
 std::string ColumnsOf(UsageBy by) {
   switch (by) {
     case UsageBy::kService:
@@ -46,27 +50,6 @@ std::string ColumnsOf(UsageBy by) {
       return "'', t.time";
     case UsageBy::kNothing:
       return "'', ''";
-  }
-  return "";
-}
-
-std::string GroupOf(UsageBy by) {
-  switch (by) {
-    case UsageBy::kService:
-      return " GROUP BY s.kind, s.name";
-    case UsageBy::kDestination:
-      return absl::StrCat(" GROUP BY CASE WHEN ", kNoDestination,
-                          " THEN s.kind ELSE '' END, s.destination");
-    case UsageBy::kUplink:
-      return " GROUP BY s.uplink";
-    case UsageBy::kHour:
-    case UsageBy::kDay:
-    case UsageBy::kWeek:
-    case UsageBy::kMonth:
-    case UsageBy::kYear:
-      return " GROUP BY t.time";
-    case UsageBy::kNothing:
-      return "";
   }
   return "";
 }
@@ -126,11 +109,16 @@ void SetTime(const UsageQuery& query, int64_t time, UsageRow* row) {
   row->end = std::min(row->end, StartOf(AddDays(query.period.to, 1)));
 }
 
+// The series of uncounted traffic that a counter leaves out.
+using UncountedIds = std::array<std::vector<int64_t>, kCounterCount>;
+
 // Sums by series first: there are many rows of few series. A time belongs to the key only
 // if the query asks for it. Reads hours for days that have no sum yet, or if the rows are
 // hours. CROSS JOIN makes SQLite use the tables in this order. By itself it read each row
 // of all hours, to look up the day of each.
-std::string QueryText(UsageBy by) {
+std::string QueryText(const std::string& columns, UsageBy by,
+                      const std::vector<std::string>& paths,
+                      const UncountedIds& without) {
   const bool by_hour = by == UsageBy::kHour;
   const auto sums = [by](absl::string_view time, absl::string_view from) {
     const bool timed = IsByTime(by);
@@ -145,8 +133,14 @@ std::string QueryText(UsageBy by) {
         sums(TimeOfDay(by, "day"),
              absl::StrCat(table, " WHERE day BETWEEN ?1 AND ?2")));
   };
+  std::string counters;
+  for (size_t i = 0; i < kCounterCount; ++i) {
+    absl::StrAppend(&counters, ", SUM(CASE WHEN s.id IN (",
+                    absl::StrJoin(without[i], ","), ") THEN 0 ELSE t.",
+                    kRecordedCounters[i].name, " END)");
+  }
   return absl::StrCat(
-      "SELECT ", ColumnsOf(by), ", ", CounterColumns("SUM(t.$)"), " FROM (",
+      "SELECT ", columns, counters, " FROM (",
       sums(
           by_hour ? "start" : TimeOfDay(by, "h.day"),
           absl::StrCat(
@@ -154,15 +148,106 @@ std::string QueryText(UsageBy by) {
               "BETWEEN ?1 AND ?2",
               by_hour ? "" : " AND h.day NOT IN (SELECT day FROM summed_day)")),
       by_hour ? "" : from_days("day_sum"), from_days("day_traffic"),
-      ") t JOIN series s ON s.id = t.series WHERE s.path = ?3"
-      " AND (?4 = '' OR s.name = ?4) AND (?8 <> 0 OR ?5 = '' OR ?5 = COALESCE("
-      "NULLIF(",
+      ") t JOIN series s ON s.id = t.series WHERE s.path IN ('",
+      absl::StrJoin(paths, "', '"),
+      "') AND (?3 = '' OR s.name = ?3) AND (?7 <> 0 OR ?4 = '' OR ?4 = "
+      "COALESCE(NULLIF(",
       kDestination,
-      ", ''), '-')) AND (?6 = '' OR ?6 = CASE WHEN s.uplink = '' THEN '-' ELSE "
-      "s.uplink "
-      "END) AND (?7 = '' OR s.kind = ?7 OR (?9 <> 0 AND s.kind = 'pending'))"
-      " AND (?8 = 0 OR s.destination = ?5 AND NOT ",
-      kNoDestination, ")", GroupOf(by));
+      ", ''), '-')) AND (?5 = '' OR ?5 = CASE WHEN s.uplink = '' THEN '-' ELSE "
+      "s.uplink END) AND (?6 = '' OR s.kind = ?6 OR (?8 <> 0 AND s.kind = "
+      "'pending')) AND (?7 = 0 OR s.destination = ?4 AND NOT ",
+      kNoDestination, ") GROUP BY ", columns);
+}
+
+Statement Select(Database* history, const UsageQuery& query,
+                 const std::string& text) {
+  Statement select = history->Prepare(text);
+  select.Bind(1, int64_t{query.period.from})
+      .Bind(2, int64_t{query.period.to})
+      .Bind(3, query.service)
+      .Bind(4, query.destination)
+      .Bind(5, query.uplink)
+      .Bind(6, query.kind)
+      .Bind(7, int64_t{query.exact_destination})
+      .Bind(8, int64_t{query.with_pending});
+  return select;
+}
+
+Counters ReadCounters(const Statement& row, int column) {
+  Counters counters;
+  for (int64_t& value : counters.value) value = row.Integer(column++);
+  return counters;
+}
+
+// The paths of the query in the history, and those of the same traffic on no bill.
+struct Paths {
+  std::vector<std::string> billed;
+  std::vector<std::string> not_billed;
+};
+Paths PathsOf(const UsageQuery& query) {
+  const bool is_named = !query.uplink.empty() && !query.only_billed;
+  // Forwarded and uncounted traffic is not theirs, so the same byte is not there twice.
+  const bool is_narrow =
+      !query.only_billed &&
+      (query.kind.empty() ? !query.service.empty() || !query.destination.empty()
+                          : IsSeriesKind(query.kind));
+  Paths paths;
+  paths.billed.push_back(query.path);
+  (is_named ? paths.billed : paths.not_billed)
+      .push_back(kClientSide + query.path);
+  (is_named || is_narrow ? paths.billed : paths.not_billed)
+      .push_back(kOnNoUplink + query.path);
+  return paths;
+}
+
+void SortByBytes(std::vector<UsageRow>* rows) {
+  rows->erase(
+      std::remove_if(rows->begin(), rows->end(),
+                     [](const UsageRow& r) { return r.counters.IsZero(); }),
+      rows->end());
+  std::sort(rows->begin(), rows->end(),
+            [](const UsageRow& a, const UsageRow& b) {
+              const int64_t bytes_a = a.counters.bytes();
+              const int64_t bytes_b = b.counters.bytes();
+              if (bytes_a != bytes_b) return bytes_a > bytes_b;
+              return std::tie(a.name, a.kind) < std::tie(b.name, b.kind);
+            });
+}
+
+// Reads the sums by uplink, and what the interfaces of each counted less than the meter.
+absl::Status ReadUplinks(Database* history, const UsageQuery& query,
+                         const Paths& paths, Usage* usage) {
+  std::vector<std::string> all = paths.billed;
+  all.insert(all.end(), paths.not_billed.begin(), paths.not_billed.end());
+  // An uplink has one series of uncounted traffic for each path.
+  Statement select =
+      Select(history, query,
+             QueryText(absl::StrCat("s.path, s.uplink, CASE WHEN s.kind = '",
+                                    kUncountedKind, "' THEN s.id ELSE 0 END"),
+                       UsageBy::kNothing, all, {}));
+  std::map<std::string, UsageRow> billed, not_billed;
+  while (select.Step()) {
+    const bool is_billed = std::find(paths.billed.begin(), paths.billed.end(),
+                                     select.Text(0)) != paths.billed.end();
+    const std::string uplink = select.Text(1);
+    const int64_t uncounted = select.Integer(2);
+    Counters counters = ReadCounters(select, 3);
+    if (uncounted != 0) {
+      const int64_t tx = counters.tx_bytes(), rx = counters.rx_bytes();
+      if (is_billed && (tx < 0 || rx < 0)) {
+        usage->shortfalls.push_back(
+            {uplink, std::max<int64_t>(0, -tx), std::max<int64_t>(0, -rx)});
+      }
+    }
+    UsageRow& row = (is_billed ? billed : not_billed)[uplink];
+    row.name = uplink;
+    row.counters += counters;
+  }
+  for (const auto& row : billed) usage->uplinks.push_back(row.second);
+  for (const auto& row : not_billed) usage->not_billed.push_back(row.second);
+  SortByBytes(&usage->uplinks);
+  SortByBytes(&usage->not_billed);
+  return select.status();
 }
 
 absl::StatusOr<std::vector<Gap>> ReadGaps(Database* history,
@@ -208,44 +293,6 @@ void GivePendingToOwners(std::vector<UsageRow>* rows) {
 
 }  // namespace
 
-namespace {
-
-absl::StatusOr<bool> HasForwardedTwice(Database* history,
-                                       const UsageQuery& query) {
-  if (query.path != "direct" || !query.uplink.empty() ||
-      !query.service.empty() || !query.destination.empty() ||
-      query.exact_destination || query.by == UsageBy::kNothing ||
-      (!query.kind.empty() && query.kind != kForwardedKind)) {
-    return false;
-  }
-  return HasForwarded(history, query.period);
-}
-
-absl::StatusOr<std::vector<Shortfall>> ReadShortfalls(Database* history,
-                                                      const UsageQuery& query) {
-  std::vector<Shortfall> shortfalls;
-  const bool all = query.path == "direct" && query.service.empty() &&
-                   query.destination.empty() && !query.exact_destination &&
-                   query.kind.empty();
-  if (!all) return shortfalls;
-  UsageQuery uncounted;
-  uncounted.period = query.period;
-  uncounted.by = UsageBy::kUplink;
-  uncounted.uplink = query.uplink;
-  uncounted.kind = kUncountedKind;
-  const auto usage = ReadUsage(history, uncounted);
-  if (!usage.ok()) return usage.status();
-  for (const UsageRow& row : usage->rows) {
-    const int64_t tx = row.counters.tx_bytes(), rx = row.counters.rx_bytes();
-    if (tx >= 0 && rx >= 0) continue;
-    shortfalls.push_back(
-        {row.name, std::max<int64_t>(0, -tx), std::max<int64_t>(0, -rx)});
-  }
-  return shortfalls;
-}
-
-}  // namespace
-
 absl::StatusOr<int64_t> FirstRecord(Database* history) {
   Statement hours = history->Prepare("SELECT MIN(start) FROM hour");
   const int64_t hour = hours.Step() ? hours.Integer(0) : 0;
@@ -277,36 +324,22 @@ Outlook OutlookOf(const Period& period, int64_t first_record, int64_t now) {
   return outlook;
 }
 
-absl::StatusOr<bool> HasForwarded(Database* history, const Period& period) {
-  UsageQuery query;
-  query.period = period;
-  query.by = UsageBy::kNothing;
-  query.kind = kForwardedKind;
-  const auto usage = ReadUsage(history, query);
-  if (!usage.ok()) return usage.status();
-  return usage->sum.bytes() != 0;
-}
-
 bool IsByTime(UsageBy by) {
   return by == UsageBy::kHour || by == UsageBy::kDay || by == UsageBy::kWeek ||
          by == UsageBy::kMonth || by == UsageBy::kYear;
 }
 
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
-  Statement select = history->Prepare(QueryText(query.by));
-  select.Bind(1, int64_t{query.period.from})
-      .Bind(2, int64_t{query.period.to})
-      .Bind(3, query.path)
-      .Bind(4, query.service)
-      .Bind(5, query.destination)
-      .Bind(6, query.uplink)
-      .Bind(7, query.kind)
-      .Bind(8, int64_t{query.exact_destination})
-      .Bind(9, int64_t{query.with_pending});
   absl::StatusOr<int64_t> first = 0;
   if (query.now != 0) first = FirstRecord(history);
   if (!first.ok()) return first.status();
   Usage usage;
+  const Paths paths = PathsOf(query);
+  UncountedIds without;
+  NETMETER_RETURN_IF_ERROR(ReadUplinks(history, query, paths, &usage));
+  Statement select =
+      Select(history, query,
+             QueryText(ColumnsOf(query.by), query.by, paths.billed, without));
   while (select.Step()) {
     UsageRow row;
     row.kind = select.Text(0);
@@ -319,9 +352,7 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
             0, std::min(row.end, query.now) - std::max(row.begin, *first));
       }
     }
-    for (size_t i = 0; i < kCounterCount; ++i) {
-      row.counters.value[i] = select.Integer(static_cast<int>(2 + i));
-    }
+    row.counters = ReadCounters(select, 2);
     usage.sum += row.counters;
     usage.rows.push_back(std::move(row));
   }
@@ -335,29 +366,16 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
     }
   }
   if (query.by == UsageBy::kService) GivePendingToOwners(&usage.rows);
-  usage.rows.erase(
-      std::remove_if(usage.rows.begin(), usage.rows.end(),
-                     [](const UsageRow& r) { return r.counters.IsZero(); }),
-      usage.rows.end());
-  std::sort(usage.rows.begin(), usage.rows.end(),
-            [&query](const UsageRow& a, const UsageRow& b) {
-              const int64_t bytes_a = a.counters.bytes();
-              const int64_t bytes_b = b.counters.bytes();
-              if (!IsByTime(query.by) && bytes_a != bytes_b) {
-                return bytes_a > bytes_b;
-              }
-              return std::tie(a.begin, a.name, a.kind) <
-                     std::tie(b.begin, b.name, b.kind);
-            });
+  SortByBytes(&usage.rows);
+  if (IsByTime(query.by)) {
+    std::sort(usage.rows.begin(), usage.rows.end(),
+              [](const UsageRow& a, const UsageRow& b) {
+                return std::tie(a.begin, a.name) < std::tie(b.begin, b.name);
+              });
+  }
   auto gaps = ReadGaps(history, query.period);
   if (!gaps.ok()) return gaps.status();
   usage.gaps = *std::move(gaps);
-  const auto twice = HasForwardedTwice(history, query);
-  if (!twice.ok()) return twice.status();
-  usage.has_forwarded_twice = *twice;
-  auto shortfalls = ReadShortfalls(history, query);
-  if (!shortfalls.ok()) return shortfalls.status();
-  usage.shortfalls = *std::move(shortfalls);
   return usage;
 }
 

@@ -39,6 +39,9 @@ bool IsByTime(UsageBy by);
 struct UsageQuery {
   Period period;
   UsageBy by = UsageBy::kService;
+  // `direct` has what is on a bill (bill.h), and with `uplink` all of that uplink. With
+  // a service, a destination or their kind, it also has their traffic on no uplink, such
+  // as that of containers, which is billed under the name of their bridge.
   std::string path = "direct";
   // "" stands for any. Names as `usage` prints them: "-" for no destination, "pending"
   // for traffic that has not named it yet.
@@ -48,6 +51,8 @@ struct UsageQuery {
   std::string kind;
   // Selects `kind`, and also its pending traffic, as in a row with with_pending.
   bool with_pending = false;
+  // For a part of a sum: leaves out what that sum leaves out, whatever it selects.
+  bool only_billed = false;
   // Selects only traffic that may have a destination; "" stands for none. A destination
   // may have the name "-" or "pending".
   bool exact_destination = false;
@@ -87,10 +92,10 @@ struct Usage {
   // The sum of the whole period, if it goes on as it did so far. Nothing if the period
   // does not run, or if too little of it is recorded.
   std::optional<Counters> estimated;
-  // Whether forwarded traffic is in two uplinks of the sum: the one by which it came in,
-  // and the one by which it left.
-  bool has_forwarded_twice = false;
-  // If the query selects all traffic of uplinks.
+  // The sum by uplink, most bytes first.
+  std::vector<UsageRow> uplinks;
+  // By uplink, the selected traffic that is on no bill, and so not in the sum.
+  std::vector<UsageRow> not_billed;
   std::vector<Shortfall> shortfalls;
   std::vector<Gap> gaps;  // those that overlap the period, oldest first
 };
@@ -114,9 +119,6 @@ Outlook OutlookOf(const Period& period, int64_t first_record, int64_t now);
 // The hour at which the history begins, or the day if its hours were removed; 0: it is
 // empty. Errors as Database.
 absl::StatusOr<int64_t> FirstRecord(Database* history);
-
-// Whether traffic of this period was forwarded. Errors as Database.
-absl::StatusOr<bool> HasForwarded(Database* history, const Period& period);
 
 }  // namespace internal
 }  // namespace netmeter

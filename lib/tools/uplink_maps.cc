@@ -184,6 +184,21 @@ Forwarded SumByUplink(const ForwardedPairs& pairs) {
   return sums;
 }
 
+absl::StatusOr<UplinkSides> ReadUplinkSides(const std::string& pin_dir) {
+  const auto maps = SharedMaps::Open(pin_dir);
+  if (!maps.ok()) return maps.status();
+  const nm_info& info = *(*maps)->view().info;
+  UplinkSides sides;
+  sides.any_is_paid = info.paid_uplinks != 0;
+  for (const auto& uplink : ReadUplinkNames(**maps)) {
+    if (uplink.first != NM_UPLINK_OTHER) sides.names.insert(uplink.second);
+    if ((info.client_uplinks >> uplink.first & 1) != 0) {
+      sides.clients.insert(uplink.second);
+    }
+  }
+  return sides;
+}
+
 absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
   const auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();

@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "bpf/internal.h"
+#include "lib/history/bill.h"
 #include "lib/history/links.h"
 #include "lib/reader/difference.h"
 
@@ -59,6 +60,10 @@ struct ForwardedTraffic {
 absl::StatusOr<ForwardedTraffic> ReadForwarded(const std::string& pin_dir);
 
 Forwarded SumByUplink(const ForwardedPairs& pairs);
+
+// Which of the meter's uplinks are on a bill. Anybody who may read the meter may read
+// them. Errors as SharedMaps::Open().
+absl::StatusOr<UplinkSides> ReadUplinkSides(const std::string& pin_dir);
 
 struct MeterLinks : LinkReading {
   bool late = false;  // forwarded packets count for less time than interfaces

@@ -111,12 +111,6 @@ std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
                                  absl::StrJoin(reason.second, ", "), ": ",
                                  reason.first, ")"));
   }
-  for (const Row& row : rows) {
-    if (!row.state.repeats_forwarded) continue;
-    notes.push_back(absl::StrCat(
-        "(", ToTerminal(row.budget.name),
-        ": without an uplink it has forwarded traffic more than once)"));
-  }
   // If a name is misspelt, the budget is never crossed.
   for (const Row& row : rows) {
     const Budget& budget = row.budget;

@@ -109,6 +109,9 @@ absl::StatusOr<Reading> ReadAll(const Meter& meter,
   absl::StatusOr<Reading> reading = ReadMeter(meter);
   if (!reading.ok()) return reading;
   reading->size_units = MeterUnits(pin_dir);
+  auto sides = ReadUplinkSides(pin_dir);
+  if (!sides.ok()) return sides.status();
+  reading->sides = *std::move(sides);
   const auto forwarded = ReadForwarded(pin_dir);
   auto links = ReadLinks(pin_dir);
   if (absl::IsFailedPrecondition(links.status())) {

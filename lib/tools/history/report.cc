@@ -353,6 +353,7 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
      : by == UsageBy::kUplink ? of_row.uplink
                               : of_row.destination) =
         row.name.empty() ? "-" : row.name;
+    of_row.only_billed = query.uplink.empty();
     // A service or a destination may have the name of another row.
     of_row.kind = row.kind;
     of_row.with_pending = row.with_pending;
@@ -395,10 +396,16 @@ std::string FormatReport(const Report& report) {
         " of TCP were retransmitted.</p>\n");
   }
   if (!report.parts.empty()) {
-    if (report.parts[0].usage.has_forwarded_twice) {
-      html +=
-          "<p>Forwarded traffic is in this sum more than once: the bill is the "
-          "page of one uplink.</p>\n";
+    const Usage& usage = report.parts[0].usage;
+    if (usage.uplinks.size() > 1) {
+      absl::StrAppend(&html, "<p>By uplink: ",
+                      Escape(DescribeUplinks(usage.uplinks, report.units)),
+                      ".</p>\n");
+    }
+    if (!usage.not_billed.empty()) {
+      absl::StrAppend(&html, "<p>Not in the sum: ",
+                      Escape(DescribeUplinks(usage.not_billed, report.units)),
+                      ".</p>\n");
     }
     for (const Shortfall& shortfall : report.parts[0].usage.shortfalls) {
       absl::StrAppend(&html, "<p>",

@@ -28,9 +28,8 @@ constexpr char kReportFooter[] = R"(
 One self-contained HTML file: it loads nothing, has no script, and can be printed.
 It shows the traffic by day, by uplink if there are any, by service and
 destination; retransmissions; budgets of this period; gaps. If all budgets have one
-reset day, it is the default of --reset-day. What is forwarded
-for others stands in the page of all uplinks twice, once for each of the two: --uplink
-makes the bill of one, which is what its interfaces counted. --html - writes to standard output.
+reset day, it is the default of --reset-day. The sum is the bill of all uplinks, as in
+`netmeter usage`; --uplink makes the page of one. --html - writes to standard output.
 
 Exit status: 0 written; 1 failed, one line on stderr says why; 2 wrong usage.
 

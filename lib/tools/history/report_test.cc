@@ -254,7 +254,7 @@ TEST_F(ReportTest, ThePageHasNoWordsOfTheCommandLine) {
        {UsageBy::kUplink, UsageBy::kService, UsageBy::kDestination}) {
     auto part = ReadReportPart(history_.get(), report_, by);
     ASSERT_TRUE(part.ok()) << part.status();
-    part->usage.has_forwarded_twice = true;
+    part->usage.uplinks = part->usage.not_billed = part->usage.rows;
     part->usage.shortfalls = {{"satellite", 1000, 1000}};
     part->usage.gaps = {{0, 60, "lost"}};
     report_.parts.push_back(*std::move(part));

@@ -30,12 +30,15 @@ Without --month and --from: the billing period of today. All days are local days
 of the host that recorded. A period of --reset-day 31 begins on the last day of a
 shorter month. Bytes are those of `netmeter list`: without layer-2 headers.
 
---by uplink and --uplink have the bill: the total of an uplink is what its interfaces
-counted, if root records. The rows of one uplink add up to it: services; forwarded
-traffic, by the interface that it came from or went to; and `tunnels and kernel`, which
-is all that remains. Forwarded traffic is in two uplinks, so a sum over all of them has
-it twice. --path proxy shows what went over loopback to a proxy; the proxy then sent it
-over the link. --path interface shows what each interface counted.
+The sum is the bill: the total of each uplink, which is what its interfaces counted, if
+root records. Its rows are services; forwarded traffic, by the interface that it came
+from or went to; and `tunnels and kernel`, which is all that remains. `not in the sum`
+are the side of the clients (forwarded_clients of the configuration), interfaces that
+are no uplink, and containers behind a bridge, whose bytes an uplink has as forwarded:
+--uplink NAME shows them, --uplink - those without one. --service, --destination and a
+--kind also have what containers and interfaces outside of uplinks had of it.
+--path proxy shows what went over loopback to a proxy; the proxy then sent it over the
+link. --path interface shows what each interface counted.
 The column SERVICE has the name of any series: a service, a program, a unit, a
 container or an interface, as KIND says. Two kinds of one name are two rows.
 
@@ -206,9 +209,19 @@ class UsageCommand : public Command {
     auto rates =
         ReadPercentiles(history, query_.period, percentile_, time(nullptr));
     if (!rates.ok()) return Fail(rates.status().message());
-    const auto is_other = [this](const UplinkRate& rate) {
-      return !query_.uplink.empty() &&
-             query_.uplink != (rate.uplink.empty() ? "-" : rate.uplink);
+    // Without a name, those on a bill.
+    UsageQuery by_uplink;
+    by_uplink.period = query_.period;
+    by_uplink.by = UsageBy::kNothing;
+    const auto bills = ReadUsage(history, by_uplink);
+    if (!bills.ok()) return Fail(bills.status().message());
+    const auto is_other = [&](const UplinkRate& rate) {
+      if (!query_.uplink.empty()) {
+        return query_.uplink != (rate.uplink.empty() ? "-" : rate.uplink);
+      }
+      return std::none_of(
+          bills->uplinks.begin(), bills->uplinks.end(),
+          [&](const UsageRow& row) { return row.name == rate.uplink; });
     };
     rates->erase(std::remove_if(rates->begin(), rates->end(), is_other),
                  rates->end());

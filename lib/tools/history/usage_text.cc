@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/csv.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
@@ -111,6 +112,16 @@ const char* BudgetWord(const BudgetState& state) {
                                  : "warning";
 }
 
+std::string DescribeUplinks(const std::vector<UsageRow>& uplinks,
+                            SizeUnits units) {
+  return absl::StrJoin(
+      uplinks, ", ", [units](std::string* text, const UsageRow& row) {
+        absl::StrAppend(text,
+                        row.name.empty() ? "no uplink" : ToTerminal(row.name),
+                        " ", HumanSignedBytes(row.counters.bytes(), units));
+      });
+}
+
 std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units) {
   return absl::StrCat(
       ToTerminal(shortfall.uplink), ": its interfaces counted ",
@@ -160,6 +171,12 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
           query.uplink.empty() ? "" : ", uplink " + ToTerminal(query.uplink),
           ", path ", query.path),
       width);
+  if (usage.uplinks.size() > 1 && query.by != UsageBy::kUplink) {
+    text += WrapText(
+        absl::StrCat(DescribeUplinks(usage.uplinks, units), "; together ",
+                     HumanSignedBytes(usage.sum.bytes(), units)),
+        width);
+  }
   text += table.Format(width);
   std::vector<std::string> notes;
   if (usage.rows.empty()) {
@@ -169,8 +186,9 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
     notes.push_back(filtered ? "(no such series in this period)"
                              : "(nothing was recorded in this period)");
   }
-  if (usage.has_forwarded_twice) {
-    notes.push_back(kForwardedTwice);
+  if (!usage.not_billed.empty()) {
+    notes.push_back(absl::StrCat("not in the sum: ",
+                                 DescribeUplinks(usage.not_billed, units)));
   }
   for (const Shortfall& shortfall : usage.shortfalls) {
     notes.push_back(DescribeShortfall(shortfall, units));
@@ -210,6 +228,15 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
   AddCounters(usage.sum, &sum);
   nlohmann::ordered_json estimated;
   if (usage.estimated.has_value()) AddCounters(*usage.estimated, &estimated);
+  const auto by_uplink = [](const std::vector<UsageRow>& rows) {
+    nlohmann::ordered_json array = nlohmann::ordered_json::array();
+    for (const UsageRow& row : rows) {
+      array.push_back({{"uplink", row.name},
+                       {"tx_bytes", row.counters.tx_bytes()},
+                       {"rx_bytes", row.counters.rx_bytes()}});
+    }
+    return array;
+  };
   nlohmann::ordered_json shortfalls = nlohmann::ordered_json::array();
   for (const Shortfall& shortfall : usage.shortfalls) {
     shortfalls.push_back({{"uplink", shortfall.uplink},
@@ -221,14 +248,17 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
     gaps.push_back(
         {{"what", gap.what}, {"begin", gap.begin}, {"end", gap.end}});
   }
-  const nlohmann::ordered_json all = {{"from", FormatDay(query.period.from)},
-                                      {"to", FormatDay(query.period.to)},
-                                      {"path", query.path},
-                                      {"rows", std::move(rows)},
-                                      {"sum", std::move(sum)},
-                                      {"estimated", std::move(estimated)},
-                                      {"shortfalls", std::move(shortfalls)},
-                                      {"gaps", std::move(gaps)}};
+  const nlohmann::ordered_json all = {
+      {"from", FormatDay(query.period.from)},
+      {"to", FormatDay(query.period.to)},
+      {"path", query.path},
+      {"rows", std::move(rows)},
+      {"sum", std::move(sum)},
+      {"estimated", std::move(estimated)},
+      {"uplinks", by_uplink(usage.uplinks)},
+      {"not_in_sum", by_uplink(usage.not_billed)},
+      {"shortfalls", std::move(shortfalls)},
+      {"gaps", std::move(gaps)}};
   return all.dump(2) + "\n";
 }
 

@@ -24,10 +24,9 @@ const char* UsageByName(UsageBy by);
 // "ok", "warning" or "used up".
 const char* BudgetWord(const BudgetState& state);
 
-// For a sum with Usage::has_forwarded_twice.
-constexpr char kForwardedTwice[] =
-    "forwarded traffic is in two uplinks of the sum, and may be of programs in "
-    "containers, too: the bill is --uplink NAME";
+// "satellite 122.9 MB, lte 48.2 MB".
+std::string DescribeUplinks(const std::vector<UsageRow>& uplinks,
+                            SizeUnits units);
 
 // "satellite: its interfaces counted ...".
 std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units);

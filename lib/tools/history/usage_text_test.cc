@@ -19,6 +19,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -235,13 +236,22 @@ TEST(PeriodOptionsTest, WordsAreDaysAndMonthsBeforeToday) {
             "--from: " + std::string(ParseDay("d").status().message()));
 }
 
-// On a router the sum was twice the bill, and nothing said so.
-TEST_F(UsageTextTest, ASumWithForwardedTrafficIsNoBill) {
+TEST_F(UsageTextTest, TheSumIsGivenByUplinkAndSaysWhatIsNotInIt) {
+  usage_.uplinks = {Row("", "satellite", 2000, 100)};
   EXPECT_THAT(FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0),
-              Not(HasSubstr("forwarded")));
-  usage_.has_forwarded_twice = true;
-  EXPECT_THAT(FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0),
-              HasSubstr("\nforwarded traffic is in two uplinks of the sum"));
+              Not(HasSubstr("together")));
+  usage_.uplinks.push_back(Row("", "lte", 900, 72));
+  usage_.not_billed = {Row("", "lan", 1000, 2000), Row("", "", 3, 0)};
+  EXPECT_THAT(
+      FormatUsageTable(usage_, query_, SizeUnits::kDecimal, 0),
+      AllOf(HasSubstr("path direct\nsatellite 2.1 kB, lte 972 B; "
+                      "together 3.1 kB\nSERVICE"),
+            HasSubstr("\nnot in the sum: lan 3.0 kB, no uplink 3 B\n")));
+  const auto json = nlohmann::json::parse(FormatUsageJson(usage_, query_));
+  EXPECT_EQ(json["uplinks"][1]["uplink"], "lte");
+  EXPECT_EQ(json["uplinks"][1]["tx_bytes"], 900);
+  EXPECT_EQ(json["not_in_sum"][1]["uplink"], "");
+  EXPECT_EQ(json["not_in_sum"][0]["rx_bytes"], 2000);
 }
 
 TEST_F(UsageTextTest, ATableHasTheLastGapsOnly) {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/history/bill.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "lib/base/status_util.h"
+#include "lib/netlink/uplink_names.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// The beginning of the path of an uplink's traffic; "": it is on a bill.
+std::string PrefixOf(const UplinkSides& sides, const std::string& uplink) {
+  if (sides.clients.count(uplink) != 0) return kClientSide;
+  const bool is_none = uplink.empty() || uplink == kOtherUplink;
+  return sides.any_is_paid && is_none ? kOnNoUplink : "";
+}
+
+// The paths of traffic that belongs to an uplink. Path `proxy` belongs to none.
+constexpr char kPathsOfUplinks[] = "('direct', 'interface')";
+
+bool IsOfUplinks(const std::string& path) {
+  return path == PathName(Path::kDirect) || path == kInterfacePath;
+}
+
+// Moves the traffic of an uplink to the paths with `prefix`, in hours and days that have
+// traffic of any uplink. Before that, there were none. Does so only once, because it
+// reads all hours.
+absl::Status MoveRecorded(Database* history, const std::string& uplink,
+                          const std::string& prefix) {
+  Statement due = history->Prepare(absl::StrCat(
+      "SELECT EXISTS(SELECT 1 FROM series WHERE uplink = ?1 AND path IN ",
+      kPathsOfUplinks,
+      ") AND NOT EXISTS(SELECT 1 FROM series WHERE uplink = ?1 AND path IN (?2 "
+      "|| 'direct', ?2 || 'interface'))"));
+  const bool is_due =
+      due.Bind(1, uplink).Bind(2, prefix).Step() && due.Integer(0) != 0;
+  NETMETER_RETURN_IF_ERROR(due.status());
+  if (!is_due) return absl::OkStatus();
+  NETMETER_RETURN_IF_ERROR(due.Run());
+  NETMETER_RETURN_IF_ERROR(
+      history
+          ->Prepare(absl::StrCat(
+              "INSERT INTO series(kind, name, destination, transport, path, "
+              "uplink) SELECT kind, name, destination, transport, ?2 || path, "
+              "uplink FROM series WHERE uplink = ?1 AND path IN ",
+              kPathsOfUplinks))
+          .Bind(1, uplink)
+          .Bind(2, prefix)
+          .Run());
+  const std::vector<std::pair<const char*, const char*>> tables = {
+      {"hour_traffic", "start"}, {"day_sum", "day"}, {"day_traffic", "day"}};
+  for (const auto& table : tables) {
+    const std::string sql = absl::StrCat(
+        "UPDATE $T SET series = (SELECT n.id FROM series o JOIN series n "
+        "USING(kind, name, destination, transport, uplink) WHERE o.id = "
+        "$T.series AND n.path = ?2 || o.path) WHERE $T.series IN (SELECT id "
+        "FROM series WHERE uplink = ?1 AND path IN ",
+        kPathsOfUplinks,
+        ") AND $K IN (SELECT t.$K FROM $T t JOIN series s ON s.id = t.series "
+        "WHERE s.uplink <> '')");
+    NETMETER_RETURN_IF_ERROR(
+        history
+            ->Prepare(absl::StrReplaceAll(
+                sql, {{"$T", table.first}, {"$K", table.second}}))
+            .Bind(1, uplink)
+            .Bind(2, prefix)
+            .Run());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Totals TakeOffBill(const UplinkSides& sides, const Totals& difference) {
+  Totals billed;
+  for (const auto& series : difference) {
+    SeriesName name = series.first;
+    if (IsOfUplinks(name.path)) {
+      name.path = PrefixOf(sides, name.uplink) + name.path;
+    }
+    billed[name] = series.second;
+  }
+  return billed;
+}
+
+absl::Status KeepSides(Database* history, const UplinkSides& sides) {
+  std::set<std::string> uplinks = sides.clients;
+  uplinks.insert({"", kOtherUplink});
+  for (const std::string& uplink : uplinks) {
+    const std::string prefix = PrefixOf(sides, uplink);
+    if (prefix.empty()) continue;
+    NETMETER_RETURN_IF_ERROR(MoveRecorded(history, uplink, prefix));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which traffic is on a bill. Each byte that a provider bills is in the total of an
+// uplink. This host may count it a second time: at the side of the clients, or in a
+// container behind a bridge. So the history keeps such traffic under a path of its own,
+// and a sum over the path `direct` is the sum of the bills, whatever the configuration
+// was at that time.
+//
+// Threads: as Database.
+
+#ifndef NETMETER_LIB_HISTORY_BILL_H_
+#define NETMETER_LIB_HISTORY_BILL_H_
+
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "lib/history/sqlite.h"
+#include "lib/reader/difference.h"
+
+namespace netmeter {
+namespace internal {
+
+// The uplinks of a meter.
+struct UplinkSides {
+  std::set<std::string> names;    // also those that it had before
+  std::set<std::string> clients;  // of forwarded_clients; may have kOtherUplink
+  bool any_is_paid = false;  // an uplink of the configuration is no client side
+};
+
+// The path of traffic that is on no bill begins with one of these, followed by the path
+// that the meter gave it.
+constexpr char kClientSide[] = "client ";  // of an uplink in `clients`
+// Without an uplink, such as that of containers behind a bridge, or of the uplink
+// `other`, while another uplink is paid.
+constexpr char kOnNoUplink[] = "unbilled ";
+
+// Gives the traffic that is on no bill its path.
+Totals TakeOffBill(const UplinkSides& sides, const Totals& difference);
+
+// Does the same with what was recorded before it was known to be on no bill: by an
+// earlier version, or before the uplink was in forwarded_clients. What was recorded
+// before there were uplinks stays. Call in the transaction
+// of a record.
+absl::Status KeepSides(Database* history, const UplinkSides& sides);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_HISTORY_BILL_H_
