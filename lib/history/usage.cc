@@ -215,8 +215,11 @@ void SortByBytes(std::vector<UsageRow>* rows) {
 }
 
 // Reads the sums by uplink, and what the interfaces of each counted less than the meter.
+// What they count is uncertain then, and what the meter counted is known. So that
+// uncounted traffic is in no sum: *without gets its series.
 absl::Status ReadUplinks(Database* history, const UsageQuery& query,
-                         const Paths& paths, Usage* usage) {
+                         const Paths& paths, UncountedIds* without,
+                         Usage* usage) {
   std::vector<std::string> all = paths.billed;
   all.insert(all.end(), paths.not_billed.begin(), paths.not_billed.end());
   // An uplink has one series of uncounted traffic for each path.
@@ -237,6 +240,11 @@ absl::Status ReadUplinks(Database* history, const UsageQuery& query,
       if (is_billed && (tx < 0 || rx < 0)) {
         usage->shortfalls.push_back(
             {uplink, std::max<int64_t>(0, -tx), std::max<int64_t>(0, -rx)});
+      }
+      for (size_t i = 0; i < kCounterCount; ++i) {
+        if (counters.value[i] >= 0) continue;
+        counters.value[i] = 0;
+        (*without)[i].push_back(uncounted);
       }
     }
     UsageRow& row = (is_billed ? billed : not_billed)[uplink];
@@ -336,7 +344,8 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
   Usage usage;
   const Paths paths = PathsOf(query);
   UncountedIds without;
-  NETMETER_RETURN_IF_ERROR(ReadUplinks(history, query, paths, &usage));
+  NETMETER_RETURN_IF_ERROR(
+      ReadUplinks(history, query, paths, &without, &usage));
   Statement select =
       Select(history, query,
              QueryText(ColumnsOf(query.by), query.by, paths.billed, without));

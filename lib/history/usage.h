@@ -78,8 +78,8 @@ struct UsageRow {
   bool with_pending = false;  // by service: includes pending traffic
 };
 
-// The interfaces of an uplink counted less than the meter. So the uplink's row of
-// uncounted traffic is below 0.
+// The interfaces of an uplink counted less than the meter in this period. Its total is
+// then that of the meter, and its uncounted traffic is not known.
 struct Shortfall {
   std::string uplink;
   int64_t tx_bytes = 0;  // that are missing

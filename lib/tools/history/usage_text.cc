@@ -123,12 +123,17 @@ std::string DescribeUplinks(const std::vector<UsageRow>& uplinks,
 }
 
 std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units) {
+  std::string less;
+  for (const auto& way : {std::make_pair(shortfall.tx_bytes, " sent"),
+                          std::make_pair(shortfall.rx_bytes, " received")}) {
+    if (way.first == 0) continue;
+    absl::StrAppend(&less, less.empty() ? "" : " and ",
+                    HumanSignedBytes(way.first, units), way.second);
+  }
   return absl::StrCat(
-      ToTerminal(shortfall.uplink), ": its interfaces counted ",
-      HumanSignedBytes(shortfall.tx_bytes, units), " less sent and ",
-      HumanSignedBytes(shortfall.rx_bytes, units),
-      " less received than these rows: they count GSO packets as one, a queue "
-      "dropped some, or, if it is little, packets passed while a record read");
+      ToTerminal(shortfall.uplink), ": its interfaces counted ", less,
+      " less than its rows, so its total is that of the rows (they count a GSO "
+      "packet as one, a queue dropped packets, or a record read in between)");
 }
 
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
