@@ -54,8 +54,9 @@
 //   netmeter_misattributed_sockets_total
 //   netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
 //   netmeter_budget_used_bytes       path, direction}: only in netmeter-exporter's
-//   netmeter_uplink_bytes_total      /metrics, as the next two, which are counters
-//   netmeter_forwarded_bytes_total   {uplink, interface, direction}
+//   netmeter_budget_error            /metrics, as this gauge without labels and the
+//   netmeter_uplink_bytes_total      next two, which are counters {uplink, interface,
+//   netmeter_forwarded_bytes_total   direction}
 //
 // In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
 // sum(netmeter_evicted_bytes_total) equals the interfaces' byte counters without their

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-
+#include "lib/base/status_util.h"
 #include "lib/base/text.h"
 #include "lib/exporter/exporter_flags.h"
 #include "lib/history/budget.h"
@@ -117,9 +117,15 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
     return budgets->empty() ? absl::OkStatus() : history.status();
   }
   std::vector<Metric> used;
+  absl::Status wrong;
   for (const Budget& budget : *budgets) {
     if (ending_) return absl::CancelledError("read the budgets");
     const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
+    // The other budgets are measured all the same.
+    if (absl::IsInvalidArgument(state.status())) {
+      wrong.Update(state.status());
+      continue;
+    }
     if (!state.ok()) return state.status();
     // May be negative if connections that began before this period named their
     // destination in it.
@@ -128,7 +134,9 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
   }
   SortByLabels(&used);
   values->used = std::move(used);
-  return ReadCounters(history->get(), &values->uplinks, &values->forwarded);
+  NETMETER_RETURN_IF_ERROR(
+      ReadCounters(history->get(), &values->uplinks, &values->forwarded));
+  return wrong;
 }
 
 BudgetMetrics::Values BudgetMetrics::Read() const {
@@ -164,7 +172,8 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
   };
   const bool wanted =
       is_chosen(FamilyId::kBudgetLimit) || is_chosen(FamilyId::kBudgetUsed) ||
-      is_chosen(FamilyId::kUplink) || is_chosen(FamilyId::kForwarded);
+      is_chosen(FamilyId::kBudgetError) || is_chosen(FamilyId::kUplink) ||
+      is_chosen(FamilyId::kForwarded);
   if (wanted && now >= due_ && !reading_.valid()) {
     due_ = now + kLifetime;
     Begin();
@@ -184,6 +193,13 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
   }
   AddFamily(FamilyId::kBudgetLimit, values_.limits, chosen, families);
   AddFamily(FamilyId::kBudgetUsed, values_.used, chosen, families);
+  const absl::Status& status = values_.status;
+  if (!values_.limits.empty() || !status.ok()) {
+    // A lock ends by itself.
+    const bool is_error = !status.ok() && !absl::IsUnavailable(status);
+    AddFamily(FamilyId::kBudgetError, {{{}, is_error ? 1u : 0u}}, chosen,
+              families);
+  }
   AddFamily(FamilyId::kUplink, values_.uplinks, chosen, families);
   AddFamily(FamilyId::kForwarded, values_.forwarded, chosen, families);
 }

@@ -51,15 +51,15 @@ class BudgetMetrics {
   BudgetMetrics(const BudgetMetrics&) = delete;
   BudgetMetrics& operator=(const BudgetMetrics&) = delete;
 
-  // Adds the chosen ones of the four families, and reads the files first if that is due.
+  // Adds the chosen ones of the five families, and reads the files first if that is due.
   // The limits are there if the budget file could be read, and the used bytes if the
   // history could be read as well. While another program locks the history, the used
   // bytes are the previous ones.
   void AddTo(const FamilySet& chosen, Clock::time_point now,
              std::vector<Family>* families);
 
-  // Why a family is missing; OK if none is. A missing file at the default path of the
-  // budgets is no error, and without budgets no history is none.
+  // Why a family or a budget is missing; OK if none is. A missing file at the default
+  // path of the budgets is no error, and without budgets no history is none.
   const absl::Status& status() const { return values_.status; }
 
  private:

@@ -22,6 +22,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -248,14 +249,35 @@ TEST_F(BudgetMetricsTest, WithoutAHistoryThereAreLimitsOnly) {
 TEST_F(BudgetMetricsTest, WhatIsWrongInTheFileIsAnError) {
   Write("budgets: [{name: all, limit: 5 gb}]");
   BudgetMetrics metrics(config(), database());
-  EXPECT_EQ(Page(&metrics), "");
+  EXPECT_THAT(Page(&metrics), EndsWith("\nnetmeter_budget_error 1\n"));
   EXPECT_THAT(std::string(metrics.status().message()),
               HasSubstr("budgets.yml:1: limit: expected a size"));
 }
 
+// An alarm that can never fire is worse than none: it had 0 used bytes.
+TEST_F(BudgetMetricsTest, ABudgetOfAnUnknownUplinkIsAnErrorAndTheOthersGoOn) {
+  Record(1000, 0);
+  Write(
+      "budgets: [{name: typo, limit: 1 GB, uplink: satelite}, {name: all, "
+      "limit: 1 GB}]");
+  BudgetMetrics metrics(config(), database());
+  const std::string page = PageWith("netmeter_budget_used_bytes", &metrics);
+  EXPECT_THAT(page, HasSubstr("\nnetmeter_budget_error 1\n"));
+  EXPECT_THAT(page, HasSubstr("limit_bytes{budget=\"typo\""));
+  EXPECT_THAT(page, HasSubstr("used_bytes{budget=\"all\""));
+  EXPECT_THAT(page, Not(HasSubstr("used_bytes{budget=\"typo\"")));
+  EXPECT_THAT(
+      std::string(metrics.status().message()),
+      HasSubstr("budget typo: no uplink 'satelite' (did you mean satellite?); "
+                "there are: other, satellite"));
+  Write("budgets: [{name: all, limit: 1 GB}]");
+  EXPECT_THAT(PageWith("netmeter_budget_error 0", &metrics, 3600),
+              HasSubstr("\nnetmeter_budget_error 0\n"));
+}
+
 TEST_F(BudgetMetricsTest, AFileThatIsNotThereIsAnErrorIfItWasAskedFor) {
   BudgetMetrics metrics(config(), database());
-  EXPECT_EQ(Page(&metrics), "");
+  EXPECT_THAT(Page(&metrics), EndsWith("\nnetmeter_budget_error 1\n"));
   EXPECT_EQ(metrics.status().code(), absl::StatusCode::kNotFound);
   BudgetMetrics off(kOff, database());
   EXPECT_EQ(Page(&off), "");

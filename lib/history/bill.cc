@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "lib/base/status_util.h"
+#include "lib/base/text.h"
 #include "lib/netlink/uplink_names.h"
 
 namespace netmeter {
@@ -96,7 +99,49 @@ absl::Status KeepSides(Database* history, const UplinkSides& sides) {
     if (prefix.empty()) continue;
     NETMETER_RETURN_IF_ERROR(MoveRecorded(history, uplink, prefix));
   }
-  return absl::OkStatus();
+  return history->Prepare("INSERT OR REPLACE INTO setting VALUES('uplinks', ?)")
+      .Bind(1, absl::StrJoin(sides.names, "\n"))
+      .Run();
+}
+
+absl::StatusOr<std::set<std::string>> KnownUplinks(Database* history) {
+  std::set<std::string> known;
+  Statement query = history->Prepare(
+      "SELECT uplink FROM series UNION SELECT value FROM setting WHERE name = "
+      "'uplinks'");
+  while (query.Step()) {
+    for (const absl::string_view name :
+         absl::StrSplit(query.Text(0), '\n', absl::SkipEmpty())) {
+      known.insert(std::string(name));
+    }
+  }
+  if (!query.status().ok()) return query.status();
+  if (!known.empty()) known.insert(kOtherUplink);
+  return known;
+}
+
+absl::Status CheckUplink(absl::string_view uplink,
+                         const std::set<std::string>& known) {
+  if (uplink.empty() || uplink == "-" ||
+      known.count(std::string(uplink)) != 0) {
+    return absl::OkStatus();
+  }
+  const std::vector<std::string> names(known.begin(), known.end());
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no uplink '", ToTerminal(uplink), "'", DidYouMean(uplink, names), "; ",
+      known.empty() ? "there is none"
+                    : ToTerminal(absl::StrCat("there are: ",
+                                              absl::StrJoin(names, ", ")))));
+}
+
+absl::Status CheckRecordedUplink(Database* history, absl::string_view uplink) {
+  NETMETER_ASSIGN_OR_RETURN(const auto known, KnownUplinks(history));
+  const absl::Status status = CheckUplink(uplink, known);
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat(status.message(),
+                   " (a new one is known after the next netmeter record)"));
 }
 
 }  // namespace internal

@@ -14,6 +14,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lib/history/sqlite.h"
 #include "lib/reader/difference.h"
 
@@ -39,9 +41,20 @@ Totals TakeOffBill(const UplinkSides& sides, const Totals& difference);
 
 // Does the same with what was recorded before it was known to be on no bill: by an
 // earlier version, or before the uplink was in forwarded_clients. What was recorded
-// before there were uplinks stays. Call in the transaction
-// of a record.
+// before there were uplinks stays. Also keeps the names for KnownUplinks(). Call in the
+// transaction of a record.
 absl::Status KeepSides(Database* history, const UplinkSides& sides);
+
+// The uplinks that the last record found configured, and those of all recorded traffic.
+// With `other` if there are any.
+absl::StatusOr<std::set<std::string>> KnownUplinks(Database* history);
+
+// InvalidArgument, with the known ones, if `uplink` is none of them. "" and "-" are no
+// names of uplinks, and always valid.
+absl::Status CheckUplink(absl::string_view uplink,
+                         const std::set<std::string>& known);
+// CheckUplink() with KnownUplinks().
+absl::Status CheckRecordedUplink(Database* history, absl::string_view uplink);
 
 }  // namespace internal
 }  // namespace netmeter

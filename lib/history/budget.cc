@@ -19,6 +19,7 @@
 #include "lib/base/text.h"
 #include "lib/base/unique_fd.h"
 #include "lib/base/yaml.h"
+#include "lib/history/bill.h"
 #include "lib/history/usage.h"
 #include "lib/reader/difference.h"
 
@@ -360,6 +361,12 @@ absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file) {
 
 absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
                                             const Budget& budget, int64_t now) {
+  const absl::Status uplink = CheckRecordedUplink(history, budget.uplink);
+  if (!uplink.ok()) {
+    return absl::Status(uplink.code(),
+                        absl::StrCat("budget ", ToTerminal(budget.name), ": ",
+                                     uplink.message()));
+  }
   BudgetState state;
   const Day today = HourOf(now).day;
   state.period = budget.days == 0

@@ -81,7 +81,8 @@ struct BudgetState {
   std::vector<int> crossed;  // levels of `warn`
 };
 
-// The state in the period that contains `now`. Errors as Database.
+// The state in the period that contains `now`. Errors as Database, and InvalidArgument if
+// there is no such uplink, so that the budget would never be used up.
 absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
                                             const Budget& budget, int64_t now);
 

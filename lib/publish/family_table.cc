@@ -161,6 +161,10 @@ constexpr FamilyInfo kTable[] = {
      "Network-layer bytes that a budget has used in its billing period, as of "
      "the last netmeter record.",
      FamilyType::kGauge},
+    {FamilyId::kBudgetError, "netmeter_budget_error",
+     "1 if a budget is not measured: its file or the history cannot be read, "
+     "or there is no such uplink. stderr says why. Otherwise 0.",
+     FamilyType::kGauge},
     {FamilyId::kUplink, "netmeter_uplink_bytes_total",
      "Network-layer bytes that an interface of an uplink counted, as of the "
      "last netmeter record: the bill.",

@@ -49,8 +49,9 @@ enum class FamilyId {
   kMisattributedNames,
   kMisattributedProcesses,
   kMisattributedSockets,
-  kBudgetLimit,  // these four only from netmeter-exporter
+  kBudgetLimit,  // these five only from netmeter-exporter
   kBudgetUsed,
+  kBudgetError,
   kUplink,
   kForwarded,
   kCount,

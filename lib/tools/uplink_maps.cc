@@ -199,6 +199,17 @@ absl::StatusOr<UplinkSides> ReadUplinkSides(const std::string& pin_dir) {
   return sides;
 }
 
+absl::Status CheckUplinks(const std::string& pin_dir,
+                          const std::vector<std::string>& uplinks) {
+  auto sides = ReadUplinkSides(pin_dir);
+  if (!sides.ok()) return absl::OkStatus();
+  if (!sides->names.empty()) sides->names.insert(kOtherUplink);
+  for (const std::string& uplink : uplinks) {
+    NETMETER_RETURN_IF_ERROR(CheckUplink(uplink, sides->names));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
   const auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();

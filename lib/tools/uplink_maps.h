@@ -65,6 +65,11 @@ Forwarded SumByUplink(const ForwardedPairs& pairs);
 // them. Errors as SharedMaps::Open().
 absl::StatusOr<UplinkSides> ReadUplinkSides(const std::string& pin_dir);
 
+// CheckUplink() for the values of an option: the meter's uplinks are known. OK if the
+// meter cannot be read, because its other readers say why.
+absl::Status CheckUplinks(const std::string& pin_dir,
+                          const std::vector<std::string>& uplinks);
+
 struct MeterLinks : LinkReading {
   bool late = false;  // forwarded packets count for less time than interfaces
 };

@@ -50,8 +50,9 @@ Families, in this order; one that has no series yet is left out:
     netmeter_misattributed_sockets_total
     netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
     netmeter_budget_used_bytes       path, direction}: by netmeter-exporter only, on
-    netmeter_uplink_bytes_total      /metrics, as the next two, which are counters
-    netmeter_forwarded_bytes_total   {uplink, interface, direction}
+    netmeter_budget_error            /metrics, as this gauge without labels and the
+    netmeter_uplink_bytes_total      next two, which are counters {uplink, interface,
+    netmeter_forwarded_bytes_total   direction}
 
 Not in Scope.SERVICE are linux_*, netmeter_evicted_bytes_total,
 netmeter_proxy_evicted_bytes_total, netmeter_series, netmeter_series_limit and

@@ -25,6 +25,7 @@
 #include "lib/netlink/diag_message.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/options.h"
+#include "lib/tools/uplink_maps.h"
 
 namespace netmeter {
 namespace internal {
@@ -191,6 +192,8 @@ class FlowsCommand : public Command {
 
   int Run() override {
     units_ = sizes_.Or(MeterUnits(follow_.pin_dir));
+    const absl::Status known = CheckUplinks(follow_.pin_dir, uplinks_);
+    if (!known.ok()) return Fail(known.message());
     struct sigaction action = {};
     action.sa_handler = OnSignal;
     // A second signal ends the program even if a write blocks.

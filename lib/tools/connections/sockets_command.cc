@@ -27,6 +27,7 @@
 #include "lib/netlink/dump.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/options.h"
+#include "lib/tools/uplink_maps.h"
 
 namespace netmeter {
 namespace internal {
@@ -191,6 +192,8 @@ class SocketsCommand : public Command {
 
   int Run() override {
     units_ = sizes_.Or(MeterUnits(pin_dir_));
+    const absl::Status known = CheckUplinks(pin_dir_, uplinks_);
+    if (!known.ok()) return Fail(known.message());
     SocketPoll poll(pin_dir_);
     if (!poll.attribution().ok()) {
       if (!services_.empty() || !destinations_.empty() || !uplinks_.empty()) {

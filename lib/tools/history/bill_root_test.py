@@ -276,6 +276,19 @@ class BillTest(GatewayTest):
         done = subprocess.run(command, capture_output=True, timeout=20)
         self.assertEqual(done.returncode, 4, done)
         self.assertEqual(json.loads(done.stdout)[0]["used_bytes"], total["tx"] + total["rx"])
+        # An alarm that can never fire is worse than none: it printed 0 B and ok.
+        for command in (
+            ["budget", "--database", self.database, "--limit", "1 GB"],
+            ["usage", "--database", self.database],
+            ["usage", "--database", self.database, "--percentile", "95"],
+            ["report", "--database", self.database, "--html", "-"],
+            ["list", "--pin-dir", self.meter.pin_dir],
+            ["sockets", "--pin-dir", self.meter.pin_dir],
+            ["flows", "--follow", "--pin-dir", self.meter.pin_dir],
+        ):
+            done = subprocess.run([lab.LIST, *command, "--uplink", "satelite"], capture_output=True, timeout=20)
+            self.assertEqual((done.returncode, done.stdout), (1, b""), command)
+            self.assertIn(b"no uplink 'satelite' (did you mean satellite?); there are: lan, lte, other, satellite, site", done.stderr)
 
 
 class UnloadTest(GatewayTest):

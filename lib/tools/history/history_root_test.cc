@@ -110,9 +110,9 @@ TEST_F(HistoryTest, RecordsEachByteOnceAcrossLoads) {
       Usage("--percentile 100 --csv"),
       StartsWith("uplink,tx_bits_per_second,rx_bits_per_second,samples\n,"));
   EXPECT_THAT(Usage("--percentile 95 --by day"), HasSubstr("excludes"));
+  // vnStat's users name an interface.
   EXPECT_THAT(Usage("--uplink eth0"),
-              HasSubstr("netmeter: note: this period has no uplink eth0; it "
-                        "has: none\n"));
+              StartsWith("netmeter: no uplink 'eth0'; there is none"));
 }
 
 // As root records, and the group of the pins reads: it may not write anywhere.
@@ -273,8 +273,13 @@ TEST_F(HistoryTest, ABudgetWarnsOnceAtEachLevel) {
   const ShellResult all = one_line("--limit '99 MB' --json");
   EXPECT_EQ(all.exit_status, 4);
   EXPECT_THAT(all.output, HasSubstr("\"limit_bytes\": 99000000"));
-  EXPECT_THAT(one_line("--limit '1 MB' --uplink none").output,
+  EXPECT_THAT(one_line("--limit '1 MB' --service none").output,
               HasSubstr("(none: it selects no recorded traffic"));
+  const ShellResult typo = one_line("--limit '1 MB' --uplink satelite");
+  EXPECT_EQ(typo.exit_status, 1);
+  EXPECT_EQ(typo.output,
+            "netmeter: budget satelite: no uplink 'satelite'; there is none (a "
+            "new one is known after the next netmeter record)\n");
   EXPECT_EQ(one_line("--limit 99").exit_status, 2);
   EXPECT_EQ(one_line("--limit '1 MB' --run true").exit_status, 2);
   EXPECT_EQ(one_line("--uplink satellite").exit_status, 2);

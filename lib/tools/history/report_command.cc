@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
+#include "lib/history/bill.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history/report.h"
 #include "lib/tools/options.h"
@@ -129,7 +130,8 @@ class ReportCommand : public Command {
     }
     const absl::Status set = SetPeriod();
     if (!set.ok()) return Fail(set.message());
-    const absl::Status read = Read(history->get());
+    absl::Status read = CheckRecordedUplink(history->get(), report_.uplink);
+    if (read.ok()) read = Read(history->get());
     if (!read.ok()) return Fail(read.message());
     const std::string page = FormatReport(report_);
     if (html_ == "-") return Print(page);

@@ -3,16 +3,15 @@
 #include <time.h>
 
 #include <algorithm>
-#include <iostream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
+#include "lib/history/bill.h"
 #include "lib/history/samples.h"
 #include "lib/history/usage.h"
 #include "lib/reader/difference.h"
@@ -155,12 +154,12 @@ class UsageCommand : public Command {
   int Run() override {
     const auto history = OpenHistory(database_, Database::Mode::kRead);
     if (!history.ok()) return Fail(history.status().message());
+    const absl::Status known =
+        CheckRecordedUplink(history->get(), query_.uplink);
+    if (!known.ok()) return Fail(known.message());
     if (percentile_ != 0) return PrintRates(history->get());
     auto usage = ReadUsage(history->get(), query_);
     if (!usage.ok()) return Fail(usage.status().message());
-    if (usage->rows.empty() && !query_.uplink.empty()) {
-      NoteUplinks(history->get());
-    }
     if (top_ != 0) KeepLargest(static_cast<size_t>(top_), &usage->rows);
     if (json_) return Print(FormatUsageJson(*usage, query_));
     if (csv_) return Print(FormatUsageCsv(*usage, query_));
@@ -171,23 +170,6 @@ class UsageCommand : public Command {
   }
 
  private:
-  // vnStat's users name an interface.
-  void NoteUplinks(Database* history) const {
-    UsageQuery all;
-    all.period = query_.period;
-    all.by = UsageBy::kUplink;
-    const auto usage = ReadUsage(history, all);
-    if (!usage.ok()) return;
-    std::vector<std::string> names;
-    for (const UsageRow& row : usage->rows) {
-      if (row.name == query_.uplink) return;
-      if (!row.name.empty()) names.push_back(ToTerminal(row.name));
-    }
-    std::cerr << "netmeter: note: this period has no uplink "
-              << ToTerminal(query_.uplink) << "; it has: "
-              << (names.empty() ? "none" : absl::StrJoin(names, ", ")) << "\n";
-  }
-
   // The rest is one row, so that rows add up to their sum in each format.
   static void KeepLargest(size_t count, std::vector<UsageRow>* rows) {
     std::stable_sort(rows->begin(), rows->end(),

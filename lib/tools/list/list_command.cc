@@ -194,6 +194,11 @@ class ListCommand : public Command {
     options.pin_dir = pin_dir_;
     const auto meter = Meter::Open(options);
     if (!meter.ok()) return Fail(meter.status().message());
+    // The history may have uplinks that the meter does not have.
+    if (since_text_.empty()) {
+      const absl::Status known = CheckUplinks(pin_dir_, {filter_.uplink});
+      if (!known.ok()) return Fail(known.message());
+    }
     if (watch_ > 0) return Watch(**meter);
     std::vector<Sample> samples;
     if (since_text_.empty()) {
