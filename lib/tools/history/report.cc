@@ -24,7 +24,7 @@ constexpr int kWidth = 760;
 constexpr int kHeight = 220;
 constexpr int kLeft = 80;
 constexpr int kTop = 10;
-constexpr int kBottom = 24;
+constexpr int kBottom = 30;
 
 constexpr char kHead[] = R"(<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
