@@ -151,7 +151,7 @@ def main():
         for scheme, number in (("dark", "0"), ("light", "1")):
             picture = os.path.join(folder, scheme + ".png")
             settings = "--blink-settings=preferredColorScheme=" + number
-            browse(page, settings, "--window-size=1000,2290", "--screenshot=" + picture)
+            browse(page, settings, "--window-size=1000,2380", "--screenshot=" + picture)
         check_narrow(page, os.path.join(folder, "390.png"))
         browse(page, "--print-to-pdf=" + os.path.join(folder, "report.pdf"))
         for name in ("dark.png", "light.png", "390.png", "report.pdf"):
