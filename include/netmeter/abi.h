@@ -67,7 +67,7 @@ typedef unsigned long long nm_u64;
 
 #define NM_MAGIC 0x314d54454e42494cULL /* "LIBNETM1" in memory */
 #define NM_ABI_MAJOR 1
-#define NM_ABI_MINOR 1
+#define NM_ABI_MINOR 0
 
 #define NM_NAME_BYTES 64
 
@@ -358,10 +358,10 @@ struct nm_info {
   nm_u8 names_extents;
   nm_u8 pad;
   /* Bits 1 << NM_UPLINK_OF() of the configured uplinks that do not lead to clients of
-     this host. A sum over these has forwarded packets once. Since minor version 1. */
+     this host. A sum over these has forwarded packets once. */
   nm_u16 paid_uplinks;
   /* Those that do, with NM_UPLINK_OTHER, and with those that the configuration had
-     before. Since minor version 1. */
+     before. */
   nm_u16 client_uplinks;
   nm_u8 reserved[6];
 };

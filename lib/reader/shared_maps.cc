@@ -436,7 +436,7 @@ absl::Status CheckInfo(const nm_info& info, const std::string& where) {
     // Versions before the release of ABI 1 had no connections.
     return absl::FailedPreconditionError(
         absl::StrCat(where, " has no map `tcp` of ABI ", NM_ABI_MAJOR, ".",
-                     "0 (install a newer netmeter-loader)"));
+                     NM_ABI_MINOR, " (install a newer netmeter-loader)"));
   }
   if (info.info_size < sizeof(nm_info) || info.stats_size < sizeof(nm_stats) ||
       info.cell_size != sizeof(nm_cell) || info.name_size != sizeof(nm_name)) {
