@@ -107,7 +107,7 @@ class WordsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         rows = json.loads(done.stdout)
         selects = {"all": ("", "", "", "both"), "to streamer": ("service", "words", "streamer", "tx")}
-        expected = {}
+        expected = {("netmeter_budget_error",): 0}
         for row in rows:
             kind, name, destination, direction = selects[row["name"]]
             labels = (("budget", row["name"]), ("uplink", ""), ("kind", kind), ("name", name))
