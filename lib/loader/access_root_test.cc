@@ -19,7 +19,6 @@
 
 #include "lib/base/privileges.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/evict.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
@@ -132,8 +131,6 @@ TEST_F(LoaderRootTest, WithoutCapSysAdminItSaysWhatIsMissing) {
                             CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
         EXPECT_TRUE(dropped.ok()) << dropped;
         bool was_loaded = false;
-        EvictOptions evict;
-        evict.pin_dir = config_.pin_dir;
         config_.proxy_ports = {7001};
         for (const absl::Status& status :
              {Load(config_).status(), Unload(config_.pin_dir, &was_loaded)}) {
@@ -144,9 +141,6 @@ TEST_F(LoaderRootTest, WithoutCapSysAdminItSaysWhatIsMissing) {
                                    "(; nothing was changed)?"));
         }
         EXPECT_FALSE(was_loaded);
-        // All that this one opens has a pin.
-        const absl::Status evicted = Evict(evict).status();
-        EXPECT_TRUE(evicted.ok()) << evicted;
         return HasFailure() ? 1 : 0;
       }),
       0);

@@ -318,7 +318,6 @@ TEST_F(LoaderRootTest, WhatCannotBeSaidIsAnErrorThatSaysWhatStands) {
   } calls[] = {
       {"load --cgroup " + cgroup_, " (the meter is loaded)"},
       {"load", " (the meter is loaded)"},
-      {"evict", " (it has evicted what it could)"},
       {"status", ""},
       {"status --json", ""},
       {"status --config", ""},

@@ -566,7 +566,8 @@ absl::Status MeterObject::Load() {
   return ObjectStatus(
       error, "load the BPF programs",
       error == -EPERM ? "needs CAP_BPF, CAP_NET_ADMIN and "
-                        "CAP_PERFMON, or lockdown refuses it"
+                        "CAP_PERFMON, or lockdown or another security "
+                        "policy refuses it"
       // For a map this means memory. For a program it means more than the
       // verifier walks.
       : error == -ENOMEM || (error == -E2BIG && !program)

@@ -220,7 +220,11 @@ TEST_F(StatusRootTest, EvictWaitsForAFirstLoad) {
       RunShell("lib/loader/netmeter-loader evict --pin-dir " + config_.pin_dir +
                " 2>&1");
   second.join();
-  EXPECT_EQ(evicted.exit_status, 0) << evicted.output;
+  // A host may refuse what an eviction needs (docs/kernels.md), after the wait.
+  EXPECT_TRUE(
+      evicted.exit_status == 0 ||
+      absl::StrContains(evicted.output, "nm_scan: Operation not permitted"))
+      << evicted.output;
   EndLoad();
 }
 

@@ -15,19 +15,19 @@
 #   --cpus N         CPUs of each virtual machine (2)
 #   --kernel-arguments WORDS   added to the kernel's command line there
 #   --live-options WORDS   added to live_test's arguments in virtual machines
-#   --live-test-alone   without stress_test and verifier_test there
+#   --live-test-alone   without the tests that follow there
 #   --long           in virtual machines also tests that rarely differ between kernels
 #   --beside FILE    while FILE exists, other tests run as well: one virtual machine
 #                    at a time, and this kernel's lane waits
 #   --fetch          gets the kernels of these lanes and runs nothing
 #
 # The kernels are Debian's newest of each line, unpacked once a day into
-# ~/.cache/netmeter/kernels, and run in QEMU; -rt: with PREEMPT_RT. There the stress
-# test of the adds, all of it with preempt=full and preempt=lazy, and verifier_test
-# follow (test/program). Prints a table of verdicts, of every case, and of the active
-# features, which must be as in the file expectations. A suite that Debian no longer
-# carries is a loud verdict, but no failure; a kernel missing for any other reason is
-# one. Exits with 0 if nothing failed.
+# ~/.cache/netmeter/kernels, and run in QEMU; -rt: with PREEMPT_RT. There follow the
+# stress test of the adds, all of it with preempt=full and preempt=lazy, verifier_test
+# (test/program) and evict_root_test (lib/loader). Prints a table of verdicts, of every
+# case, and of the active features, which must be as in the file expectations. A suite
+# that Debian no longer carries is a loud verdict, but no failure; a kernel missing for
+# any other reason is one. Exits with 0 if nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 usage() { sed -n '3,32s/^# \{0,1\}//p' "$0"; }
@@ -41,10 +41,12 @@ more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf)
 # A soak needs all at once: an emulated guest is too slow for it, and so is this kernel
 # beside a guest. test/run.sh runs test/soak.sh for a short time afterwards.
 plain_filter='*-SoakTest.*'
+# With an eviction, which a host may refuse.
+host_filter=$plain_filter':SinkTest.IdleNames*:EvictedFlowsTest.*'
 # Only on this kernel, unless --long. A virtual machine runs at least one case for each
 # hook and each feature. It skips other cases of the same code: limits of tables,
 # upgrades, rules of destinations, and IPv6 except when bytes are counted over a link.
-seldom='SinkTest.*User*:SinkTest.*Names*:SinkTest.SocketsLeave*:SinkTest.TwoMeters*'
+seldom='SinkTest.*User*:SinkTest.SocketsLeave*:SinkTest.TwoMeters*'
 seldom+=':*FlowsTest.SumUp*'
 seldom+=':*DestinationsTest.Rules*:*DestinationsTest.ConnectionsThatWait*'
 seldom+=':*DestinationsTest.OnlyTheKinds*'
@@ -57,7 +59,7 @@ for suite in Connections Destinations Duplicates Edge Flows Impairment Mptcp Nam
 done
 # lockdown=confidentiality removes only bpf_probe_read_kernel. The programs that count
 # packets are unchanged, so tests of packets alone run only without it.
-lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
+lockdown_filter='*-EvictRootTest.*:EvictedFlowsTest.*:*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
 # With PREEMPT_RT softirqs are tasks, which preempt each other. So: each path of a
 # packet, both transports, many at once.
 realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.AreOpened*:Stress.*'
@@ -143,12 +145,13 @@ runfiles=$live_test.runfiles
 program() { find "$bin/lib" -name '*.runfiles' -prune -o -type f -perm -u+x -name "$1" -print -quit; }
 loader=$(program netmeter-loader) netmeter=$(program netmeter)
 static_loader=$(program netmeter-loader-static) static_netmeter=$(program netmeter-static)
-# In virtual machines they follow the live tests, under these names.
-others=(stress_test verifier_test) copied=()
+# In virtual machines they follow the live tests. A host may refuse what an eviction
+# needs, so its tests run there.
+others=(test/program/stress_test test/program/verifier_test lib/loader/evict_root_test) copied=()
 if [ -n "$alone" ]; then others=(); fi
 for test in ${others[@]+"${others[@]}"}; do
-  [ "$kernels" = host ] || [ -x "$bin/test/program/$test" ] || die "$test is not in $bin: bazel build //..."
-  copied+=(-f "$bin/test/program/$test")
+  [ "$kernels" = host ] || [ -x "$bin/$test" ] || die "$test is not in $bin: bazel build //..."
+  copied+=(-f "$bin/$test")
 done
 if [ ! -x "$live_test" ] || [ ! -d "$runfiles/libnetmeter" ] || [ -z "$loader" ] || [ -z "$netmeter" ]; then
   die "live_test, netmeter-loader or netmeter is not in $bin: bazel build //..."
@@ -239,7 +242,7 @@ vm_lane() {
   # The dynamic linker takes most of an emulated guest's time.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \
     -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" ${copied[@]+"${copied[@]}"} -M 1024 -s "$cpus" -t $((seconds + 60)) -o "$out/$lane" -- \
-    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$(tests_of "$own")" "$seconds" ${others[@]+"${others[@]/#//t/}"} > "$out/$lane/log" 2>&1
+    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$(tests_of "$own")" "$seconds" ${others[@]+"${others[@]/#*\//\/t\/}"} > "$out/$lane/log" 2>&1
 }
 
 host_lane() {
@@ -247,7 +250,7 @@ host_lane() {
   ln -s "$loader" "$netmeter" "$out/host/bin/"
   # --foreground: stays in the process group, which cleanup ends.
   PATH=$out/host/bin:$PATH NETMETER_LIVE_SHARDS=3 timeout --foreground -k 5 $((seconds + 60)) sh "$here/lane.sh" \
-    ./test/live/live_test "$runfiles" "$(tests_of "$plain_filter")" "$seconds" > "$out/host/log" 2>&1 < /dev/null
+    ./test/live/live_test "$runfiles" "$(tests_of "$host_filter")" "$seconds" > "$out/host/log" 2>&1 < /dev/null
 }
 
 run_lane() {

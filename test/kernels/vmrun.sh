@@ -66,7 +66,7 @@ ln -s bin "$root/sbin"
 ln -s ../bin "$root/usr/sbin"
 ln -s ../run "$root/var/run"
 printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' > "$root/etc/passwd"
-printf 'root:x:0:\nnetmeter:x:900:\nnogroup:x:65534:\n' > "$root/etc/group"
+printf 'root:x:0:\ndaemon:x:1:\nnetmeter:x:900:\nnogroup:x:65534:\n' > "$root/etc/group"
 printf '127.0.0.1 localhost\n::1 localhost\n' > "$root/etc/hosts"
 
 # Libraries of the system keep their place. Others, from a build folder, go to /lib

@@ -89,6 +89,29 @@ class Followed {
     EXPECT_FALSE(sums.empty());
   }
 
+  // As `netmeter flows` does several times a second.
+  void KnowRests() {
+    const auto rests = follower_->Rests();
+    ASSERT_TRUE(rests.ok()) << rests.status();
+    for (const FlowRest& rest : *rests) names_->Know(rest.key);
+  }
+
+  // The packets that were sent outside of flows, by the name of the series.
+  std::map<std::string, uint64_t> SentWithoutFlow() {
+    std::map<std::string, uint64_t> sent;
+    const absl::Status status = follower_->Stop(Body());
+    EXPECT_TRUE(status.ok()) << status;
+    auto rests = follower_->Rests();
+    EXPECT_TRUE(rests.ok()) << rests.status();
+    if (!rests.ok()) return sent;
+    for (const FlowRest& rest : *rests) {
+      const FlowRow row = names_->RowOf(rest.key, rest.value);
+      if (row.counts.tx_packets == 0) continue;
+      sent[row.series.name] += row.counts.tx_packets;
+    }
+    return sent;
+  }
+
   // "fin local": how many.
   std::map<std::string, int> Ends() const {
     std::map<std::string, int> ends;
@@ -323,6 +346,42 @@ TEST_P(FlowsTest, SumUpToTheSeriesAtBothEnds) {
                                                 {"rst remote", 1},
                                                 {"closed local", 1}};
   EXPECT_EQ(server.Ends(), at_server);
+}
+
+class EvictedFlowsTest : public LiveTest {};
+
+// The bug: the name of a remainder was looked up at the end. By then the slot was another
+// series'.
+TEST_F(EvictedFlowsTest, ARemainderIsOfTheSeriesThatCountedIt) {
+  Lab& lab = World::CleanLab();
+  lab.Configure(LinkSetup());
+  MeteredCgroup meter("flows-gone", "destinations: []\n");
+  Followed flows(meter);
+  ASSERT_TRUE(flows.ok());
+  const sockaddr_storage to = Lab::Server(Family::kIpv4).WithPort(0);
+  std::map<std::string, uint64_t> sent;
+  for (int i = 0; i < 4; ++i) {
+    const std::string service = "evicted" + std::to_string(i);
+    Child child(meter.cgroup(), lab.client, [&](Child::Parent&) {
+      Register(service);
+      const int fd = OpenSocket(AF_INET, SOCK_RAW, IPPROTO_TCP);
+      char reset[20] = {0, 7, 0, 7};  // of no connection
+      reset[12] = 0x50;
+      reset[13] = 4;
+      for (int n = 0; n < 10 + i; ++n) {
+        if (sendto(fd, reset, sizeof(reset), 0,
+                   reinterpret_cast<const sockaddr*>(&to),
+                   sizeof(sockaddr_in)) != sizeof(reset)) {
+          Die("send a RST");
+        }
+      }
+    });
+    child.Join();
+    sent[service] = 10 + i;
+    flows.KnowRests();
+    meter.Evict();
+  }
+  EXPECT_EQ(flows.SentWithoutFlow(), sent);
 }
 
 }  // namespace

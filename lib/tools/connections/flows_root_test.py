@@ -552,24 +552,6 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(self.errors(follower), ATTACHED + self.loaded_anew())
         lab.wait_for(lambda: self.programs() == 0, "programs that go")
 
-    def test_the_remainder_is_of_the_series_that_counted_it_also_after_evict(self):
-        # The name was looked up at the end, when the slot was another series'.
-        def run(name, count):
-            program = os.path.join(self.directory, name)
-            shutil.copy(os.path.realpath(lab.PYTHON), program)
-            self.meter.run([program, "-c", NO_FLOW % (count, THERE)])
-
-        follower = self.follow()
-        names = ["evicted%d" % i for i in range(4)]
-        for i, name in enumerate(names):
-            run(name, 10 + i)
-            before = self.waits(follower)
-            lab.wait_for(lambda: self.waits(follower) > before + 3, "the follower, which looks four times a second")
-            lab.run(lab.LOADER, "evict", "--idle", "0", "--pin-dir", self.meter.pin_dir)
-        rows = [row for row in self.finish(follower) if row.get("reason") == "no_flow"]
-        sent = {row.get("service"): row["tx_packets"] for row in rows if row["tx_packets"]}
-        self.assertEqual(sent, {name: 10 + i for i, name in enumerate(names)})
-
     def test_a_lost_reader_ends_it_also_where_nothing_is_printed(self):
         command = [lab.LIST, "flows", "--follow", "--json", "--pin-dir", self.meter.pin_dir, "--service", "nobody"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent) as follower:
