@@ -129,7 +129,7 @@ absl::Status CheckUplink(absl::string_view uplink,
   const std::vector<std::string> names(known.begin(), known.end());
   return absl::InvalidArgumentError(absl::StrCat(
       "no uplink '", ToTerminal(uplink), "'", DidYouMean(uplink, names), "; ",
-      known.empty() ? "there is none"
+      known.empty() ? "there is no uplink"
                     : ToTerminal(absl::StrCat("there are: ",
                                               absl::StrJoin(names, ", ")))));
 }

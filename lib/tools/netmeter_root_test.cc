@@ -60,12 +60,16 @@ TEST_F(NetmeterListTest, PrintsTheSeriesByTrafficAsTableAndAsJson) {
   EXPECT_EQ(json[1].size(), 15u);
 
   // A filter that fits nothing is no error (docs/operations.md).
-  for (const char* filter : {"--service none", "--destination none",
-                             "--kind container", "--uplink none"}) {
+  for (const char* filter :
+       {"--service none", "--destination none", "--kind container"}) {
     SCOPED_TRACE(filter);
     EXPECT_THAT(List(filter), HasSubstr("(no such series)\n"));
     EXPECT_EQ(List(std::string(filter) + " --json"), "[]\n");
   }
+
+  // Except an uplink, of which the configuration has all.
+  EXPECT_EQ(List("--uplink none 2>&1", 1),
+            "netmeter: no uplink 'none'; there is no uplink\n");
 
   EXPECT_EQ(List("2>&1 >/dev/full", 1),
             "netmeter: write to standard output: No space left on device\n");

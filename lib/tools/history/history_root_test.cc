@@ -112,7 +112,7 @@ TEST_F(HistoryTest, RecordsEachByteOnceAcrossLoads) {
   EXPECT_THAT(Usage("--percentile 95 --by day"), HasSubstr("excludes"));
   // vnStat's users name an interface.
   EXPECT_THAT(Usage("--uplink eth0"),
-              StartsWith("netmeter: no uplink 'eth0'; there is none"));
+              StartsWith("netmeter: no uplink 'eth0'; there is no uplink"));
 }
 
 // As root records, and the group of the pins reads: it may not write anywhere.
@@ -277,9 +277,10 @@ TEST_F(HistoryTest, ABudgetWarnsOnceAtEachLevel) {
               HasSubstr("(none: it selects no recorded traffic"));
   const ShellResult typo = one_line("--limit '1 MB' --uplink satelite");
   EXPECT_EQ(typo.exit_status, 1);
-  EXPECT_EQ(typo.output,
-            "netmeter: budget satelite: no uplink 'satelite'; there is none (a "
-            "new one is known after the next netmeter record)\n");
+  EXPECT_EQ(
+      typo.output,
+      "netmeter: budget satelite: no uplink 'satelite'; there is no uplink (a "
+      "new one is known after the next netmeter record)\n");
   EXPECT_EQ(one_line("--limit 99").exit_status, 2);
   EXPECT_EQ(one_line("--limit '1 MB' --run true").exit_status, 2);
   EXPECT_EQ(one_line("--uplink satellite").exit_status, 2);
