@@ -250,12 +250,21 @@ class BudgetCommand : public Command {
                                             : Database::Mode::kWrite);
     if (!history.ok()) return Fail(history.status().message());
     std::vector<Row> rows;
+    int status = 0;
     for (const Budget& budget : *budgets) {
       const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
-      if (!state.ok()) return Fail(state.status().message());
-      rows.push_back({budget, *state});
+      if (state.ok()) {
+        rows.push_back({budget, *state});
+        continue;
+      }
+      // A mistyped uplink does not silence the other budgets.
+      status = Fail(state.status().message());
+      if (!absl::IsInvalidArgument(state.status())) return status;
     }
-    int status = Print(json_ ? FormatRowsJson(rows) : FormatRows(rows, sizes_));
+    if (!limit_.empty() && status != 0) return status;
+    const int printed =
+        Print(json_ ? FormatRowsJson(rows) : FormatRows(rows, sizes_));
+    if (printed != 0) status = printed;
     if (!run_.empty()) {
       const absl::Status locked = Lock(&turn);
       if (!locked.ok()) return Fail(locked.message());

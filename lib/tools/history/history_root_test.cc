@@ -281,6 +281,17 @@ TEST_F(HistoryTest, ABudgetWarnsOnceAtEachLevel) {
       typo.output,
       "netmeter: budget satelite: no uplink 'satelite'; there is no uplink (a "
       "new one is known after the next netmeter record)\n");
+  // The bug: it ended before the other budgets, whose commands did not run.
+  RunShell(
+      "echo 'budgets: [{name: typo, limit: 1 MB, uplink: satelite}, {name: "
+      "small, limit: 1 MB}]' > " +
+      config);
+  const ShellResult both = budget(run);
+  EXPECT_EQ(both.exit_status, 1);
+  EXPECT_THAT(both.output,
+              AllOf(HasSubstr("netmeter: budget typo: no uplink 'satelite'"),
+                    ContainsRegex("small .*used up")));
+  EXPECT_THAT(logged(), HasSubstr("small 100 100000000"));
   EXPECT_EQ(one_line("--limit 99").exit_status, 2);
   EXPECT_EQ(one_line("--limit '1 MB' --run true").exit_status, 2);
   EXPECT_EQ(one_line("--uplink satellite").exit_status, 2);
