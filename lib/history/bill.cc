@@ -30,9 +30,8 @@ bool IsOfUplinks(const std::string& path) {
   return path == PathName(Path::kDirect) || path == kInterfacePath;
 }
 
-// Moves the traffic of an uplink to the paths with `prefix`, in hours and days that have
-// traffic of any uplink. Before that, there were none. Does so only once, because it
-// reads all hours.
+// Moves the recorded traffic of a client side to the paths of `prefix`. Does so only
+// once, because it reads all hours.
 absl::Status MoveRecorded(Database* history, const std::string& uplink,
                           const std::string& prefix) {
   Statement due = history->Prepare(absl::StrCat(
@@ -55,21 +54,15 @@ absl::Status MoveRecorded(Database* history, const std::string& uplink,
           .Bind(1, uplink)
           .Bind(2, prefix)
           .Run());
-  const std::vector<std::pair<const char*, const char*>> tables = {
-      {"hour_traffic", "start"}, {"day_sum", "day"}, {"day_traffic", "day"}};
-  for (const auto& table : tables) {
+  for (const char* table : {"hour_traffic", "day_sum", "day_traffic"}) {
     const std::string sql = absl::StrCat(
         "UPDATE $T SET series = (SELECT n.id FROM series o JOIN series n "
         "USING(kind, name, destination, transport, uplink) WHERE o.id = "
         "$T.series AND n.path = ?2 || o.path) WHERE $T.series IN (SELECT id "
         "FROM series WHERE uplink = ?1 AND path IN ",
-        kPathsOfUplinks,
-        ") AND $K IN (SELECT t.$K FROM $T t JOIN series s ON s.id = t.series "
-        "WHERE s.uplink <> '')");
+        kPathsOfUplinks, ")");
     NETMETER_RETURN_IF_ERROR(
-        history
-            ->Prepare(absl::StrReplaceAll(
-                sql, {{"$T", table.first}, {"$K", table.second}}))
+        history->Prepare(absl::StrReplaceAll(sql, {{"$T", table}}))
             .Bind(1, uplink)
             .Bind(2, prefix)
             .Run());
@@ -91,17 +84,31 @@ Totals TakeOffBill(const UplinkSides& sides, const Totals& difference) {
   return billed;
 }
 
-absl::Status KeepSides(Database* history, const UplinkSides& sides) {
-  std::set<std::string> uplinks = sides.clients;
-  uplinks.insert({"", kOtherUplink});
-  for (const std::string& uplink : uplinks) {
-    const std::string prefix = PrefixOf(sides, uplink);
-    if (prefix.empty()) continue;
-    NETMETER_RETURN_IF_ERROR(MoveRecorded(history, uplink, prefix));
+absl::StatusOr<UplinkSides> KeepSides(Database* history, UplinkSides sides) {
+  Statement kept =
+      history->Prepare("SELECT value FROM setting WHERE name = 'clients'");
+  if (kept.Step()) {
+    for (const absl::string_view name :
+         absl::StrSplit(kept.Text(0), '\n', absl::SkipEmpty())) {
+      // The meter says the side of each uplink that it knows.
+      if (name != kOtherUplink && sides.names.count(std::string(name)) == 0) {
+        sides.clients.insert(std::string(name));
+      }
+    }
   }
-  return history->Prepare("INSERT OR REPLACE INTO setting VALUES('uplinks', ?)")
-      .Bind(1, absl::StrJoin(sides.names, "\n"))
-      .Run();
+  NETMETER_RETURN_IF_ERROR(kept.Run());
+  for (const std::string& uplink : sides.clients) {
+    NETMETER_RETURN_IF_ERROR(MoveRecorded(history, uplink, kClientSide));
+  }
+  for (const auto& setting : {std::make_pair("uplinks", sides.names),
+                              std::make_pair("clients", sides.clients)}) {
+    NETMETER_RETURN_IF_ERROR(
+        history->Prepare("INSERT OR REPLACE INTO setting VALUES(?, ?)")
+            .Bind(1, setting.first)
+            .Bind(2, absl::StrJoin(setting.second, "\n"))
+            .Run());
+  }
+  return sides;
 }
 
 absl::StatusOr<std::set<std::string>> KnownUplinks(Database* history) {

@@ -39,11 +39,12 @@ constexpr char kOnNoUplink[] = "unbilled ";
 // Gives the traffic that is on no bill its path.
 Totals TakeOffBill(const UplinkSides& sides, const Totals& difference);
 
-// Does the same with what was recorded before it was known to be on no bill: by an
-// earlier version, or before the uplink was in forwarded_clients. What was recorded
-// before there were uplinks stays. Also keeps the names for KnownUplinks(). Call in the
+// Keeps the sides in the history, with the names for KnownUplinks(). Returns them with the
+// client sides of an earlier record that this meter does not know: an unload and a load
+// may have changed the configuration, and interfaces count on in between. Gives what was
+// recorded before an uplink was known as a client side its path, too. Call in the
 // transaction of a record.
-absl::Status KeepSides(Database* history, const UplinkSides& sides);
+absl::StatusOr<UplinkSides> KeepSides(Database* history, UplinkSides sides);
 
 // The uplinks that the last record found configured, and those of all recorded traffic.
 // With `other` if there are any.

@@ -214,7 +214,37 @@ TEST_F(BillTest, WhatWasRecordedBeforeThereWereUplinksIsOnTheBill) {
   EXPECT_EQ(Text(Read(by_uplink).rows), "satellite=24000 lte=100 =50 ");
 }
 
-// By an earlier version, or before forwarded_clients was set; in all three tables.
+// The bug: what `lan` had counted until a load that did not know it was on the bill.
+TEST_F(BillTest, ANewMeterDoesNotForgetASide) {
+  Configure({"lan"});
+  Pass();
+  RecordNow();
+  reading_.sides.names = {"satellite", "lte"};
+  reading_.sides.clients.clear();
+  Count("smbd", "lan", 10000);
+  RecordNow();
+  EXPECT_EQ(Sum(), kSatellite + kLte);
+  // A meter that knows it says its side.
+  Configure({});
+  Count("smbd", "lan", 7);
+  RecordNow();
+  EXPECT_EQ(Sum(), kSatellite + kLte + 7);
+}
+
+// The bug: the first paid uplink took `other` off the bill of earlier months.
+TEST_F(BillTest, APaidUplinkLeavesEarlierTrafficWithoutOneOnTheBill) {
+  Configure({"lan"});
+  reading_.sides.any_is_paid = false;
+  Count("curl", "other", 20);
+  RecordNow();
+  EXPECT_EQ(Sum(), 20);
+  Configure({"lan"});
+  Count("curl", "other", 20);
+  RecordNow();
+  EXPECT_EQ(Sum(), 20);
+}
+
+// In all three tables. What had no uplink stays.
 TEST_F(BillTest, WhatWasRecordedBeforeItsSideWasKnownBecomesRight) {
   Count("curl", "", 50);
   RecordNow();
@@ -235,12 +265,12 @@ TEST_F(BillTest, WhatWasRecordedBeforeItsSideWasKnownBecomesRight) {
   EXPECT_EQ(Sum(), 50 + 3 * 60100);
   Configure({"lan"});
   RecordNow();
-  EXPECT_EQ(Sum(), 50 + 3 * (kSatellite + kLte));
+  EXPECT_EQ(Sum(), 50 + 3 * (kSatellite + kLte + 6000));
   EXPECT_EQ(SumOf("lan"), 90000);
   Pass();
   RecordNow();
   RecordNow();
-  EXPECT_EQ(Sum(), 50 + 4 * (kSatellite + kLte));
+  EXPECT_EQ(Sum(), 50 + 4 * (kSatellite + kLte) + 3 * 6000);
   EXPECT_EQ(SumOf("lan"), 120000);
 }
 

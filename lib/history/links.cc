@@ -115,10 +115,12 @@ class Counting {
       }
       if (!is_divided && !is_renamed && loaded != nullptr) {
         // The meter is newer than the last record.
-        const nm_interface_counts part = Between(from, from, *loaded);
-        Add(last->second.uplink, last->second.name, here.header, part);
         is_divided = true;
-        for (const auto count : kCounts) rest.*count -= part.*count;
+        if (!last->second.uplink.empty()) {  // it had not gone
+          const nm_interface_counts part = Between(from, from, *loaded);
+          Add(last->second.uplink, last->second.name, here.header, part);
+          for (const auto count : kCounts) rest.*count -= part.*count;
+        }
       }
       Add(uplink, here.name, here.header, rest);
       if (!is_divided) {

@@ -187,6 +187,23 @@ TEST_F(LinksTest,
                                    "satellite wwan3 9 7"));
 }
 
+// The bug: what it had counted since the record before it went was of an uplink without a
+// name.
+TEST_F(LinksTest, AnInterfaceThatCameBackBeforeALoadCountsForItsUplink) {
+  Add(2, "sat0")->counts = Packets(50, 60);
+  AddEntry(2, 1, "sat0", Packets(40, 50));
+  Count();
+  const Interface sat0 = *At(2);
+  Remove(2);
+  Count();
+  reading_.interfaces.push_back(sat0);
+  At(2)->counts = Packets(70, 90);
+  reading_.entries.clear();
+  AddEntry(2, 1, "sat0", At(2)->counts);
+  At(2)->counts = Packets(75, 92);
+  EXPECT_THAT(Count(), ElementsAre("satellite sat0 25 32"));
+}
+
 // The program makes an entry that counts from 0. The bug would be that all packets of
 // before count for the new uplink.
 TEST_F(LinksTest, ARenamedInterfaceCountsForItsNewUplinkFromThenOn) {

@@ -557,9 +557,10 @@ absl::StatusOr<Recorded> Record(
     KeepKind(before, kInterfaceKind, &now);
     KeepKind(before, kUncountedKind, &now);
   }
-  NETMETER_RETURN_IF_ERROR(KeepSides(history, reading->sides));
+  NETMETER_ASSIGN_OR_RETURN(const UplinkSides sides,
+                            KeepSides(history, reading->sides));
   const Totals difference = Difference(before, now);
-  const Totals billed = TakeOffBill(reading->sides, difference);
+  const Totals billed = TakeOffBill(sides, difference);
   NETMETER_RETURN_IF_ERROR(AddToHour(history, hour->start, billed, &ids));
   NETMETER_RETURN_IF_ERROR(
       AddToSamples(history, difference,
