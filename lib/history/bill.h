@@ -39,10 +39,10 @@ constexpr char kOnNoUplink[] = "unbilled ";
 // Gives the traffic that is on no bill its path.
 Totals TakeOffBill(const UplinkSides& sides, const Totals& difference);
 
-// Keeps the sides in the history, with the names for KnownUplinks(). Returns them with the
-// client sides of an earlier record that this meter does not know: an unload and a load
-// may have changed the configuration, and interfaces count on in between. Gives what was
-// recorded before an uplink was known as a client side its path, too. Call in the
+// Keeps the sides in the history, with the names for KnownUplinks(). Returns them with
+// the client sides of an earlier record that this meter does not know: an unload and a
+// load may have changed the configuration, and interfaces count on in between. What was
+// recorded before an uplink was known as a client side gets its path, too. Call in the
 // transaction of a record.
 absl::StatusOr<UplinkSides> KeepSides(Database* history, UplinkSides sides);
 
