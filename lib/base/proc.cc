@@ -9,7 +9,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <vector>
@@ -74,13 +73,28 @@ void ForEachThread(uint32_t pid,
 
 void ForEachTable(uint32_t pid,
                   const std::function<void(const Thread&)>& body) {
-  std::vector<uint32_t> seen;  // one thread of each table
+  std::vector<uint32_t> seen;  // one thread of each table, in kcmp(2)'s order
   ForEachThread(pid, [&](const Thread& thread) {
-    const auto is_of = [&](uint32_t other) {
-      return syscall(SYS_kcmp, other, thread.tid, KCMP_FILES, 0, 0) == 0;
-    };
-    if (std::any_of(seen.begin(), seen.end(), is_of)) return;
-    seen.push_back(thread.tid);
+    auto begin = seen.begin();
+    auto end = seen.end();
+    while (begin != end) {
+      const auto middle = begin + (end - begin) / 2;
+      const long order =
+          syscall(SYS_kcmp, thread.tid, *middle, KCMP_FILES, 0, 0);
+      if (order == 0) return;
+      if (order < 0) {
+        // The other thread may have ended: no search meets it again.
+        seen.erase(middle);
+        body(thread);
+        return;
+      }
+      if (order == 1) {
+        end = middle;
+      } else {
+        begin = middle + 1;
+      }
+    }
+    seen.insert(begin, thread.tid);
     body(thread);
   });
 }

@@ -38,11 +38,11 @@ void* RunThread(void* argument) {
   return nullptr;
 }
 
-// A process with a socket, and three threads: the main one, one that does nothing, and
-// one that does as told.
+// A process with a socket, and the main thread. Besides, there are pairs of threads: one
+// does nothing, and the other does as told.
 class ProcTest : public ::testing::Test {
  protected:
-  void Start(Does does, bool main_thread_ends) {
+  void Start(Does does, bool main_thread_ends, int pairs = 1) {
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);
     child_ = fork();
@@ -52,14 +52,14 @@ class ProcTest : public ::testing::Test {
       std::pair<Does, int> arguments[] = {{Does::kNothing, ready[1]},
                                           {does, ready[1]}};
       pthread_t thread;
-      for (auto& argument : arguments) {
-        pthread_create(&thread, nullptr, RunThread, &argument);
+      for (int i = 0; i < 2 * pairs; i++) {
+        pthread_create(&thread, nullptr, RunThread, &arguments[i % 2]);
       }
       if (main_thread_ends) syscall(SYS_exit, 0);  // as pthread_exit(3)
       pause();
     }
     char byte;
-    for (int i = 0; i < 2; i++) ASSERT_EQ(read(ready[0], &byte, 1), 1);
+    for (int i = 0; i < 2 * pairs; i++) ASSERT_EQ(read(ready[0], &byte, 1), 1);
     close(ready[0]);
     close(ready[1]);
     std::string state;
@@ -122,6 +122,20 @@ TEST_F(ProcTest, AThreadWithATableOfItsOwnIsReadToo) {
   const std::multiset<std::string> sockets = Sockets();
   EXPECT_EQ(sockets.size(), 3u);  // the first one is in both tables
   EXPECT_EQ(std::set<std::string>(sockets.begin(), sockets.end()).size(), 2u);
+}
+
+// The bug: each thread was compared with one of every table before it, so that 6000
+// tables took most of a minute.
+TEST_F(ProcTest, EachOfManyTablesIsReadOnce) {
+  constexpr size_t kPairs = 200;
+  Start(Does::kOwnTable, /*main_thread_ends=*/false, kPairs);
+  size_t tables = 0;
+  ForEachTable(pid(), [&](const Thread&) { tables++; });
+  EXPECT_EQ(tables, kPairs + 1);
+  const std::multiset<std::string> sockets = Sockets();
+  EXPECT_EQ(sockets.size(), 2 * kPairs + 1);  // the first one is in all tables
+  EXPECT_EQ(std::set<std::string>(sockets.begin(), sockets.end()).size(),
+            kPairs + 1);
 }
 
 TEST(StartOfProcessTest, TellsProcessesApart) {
