@@ -232,7 +232,7 @@ std::string DidYouMean(absl::string_view word,
     const bool is_part = word.size() > 2 && word.size() < candidate.size() &&
                          (absl::StartsWith(candidate, word) ||
                           absl::EndsWith(candidate, absl::StrCat("_", word)));
-    if (is_part && (smallest > 1 || candidate.size() < best.size())) {
+    if (is_part && (smallest > 1 || candidate.size() <= best.size())) {
       smallest = 1;
       best = candidate;
     }

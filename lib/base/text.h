@@ -41,7 +41,9 @@ absl::string_view CutToWidth(absl::string_view utf8, size_t width);
 std::string WrapText(absl::string_view utf8, size_t width);
 
 // " (did you mean max_series?)", with the one of `known` that `word` may be a misspelling
-// or the beginning or the last word of; "" if there is none.
+// or the beginning or the last word of; "" if there is none. Of several that `word` is a
+// part of, it is the shortest, and the last of equals, as SocketFields() ends with the
+// common ones.
 std::string DidYouMean(absl::string_view word,
                        const std::vector<std::string>& known);
 

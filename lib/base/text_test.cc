@@ -77,8 +77,10 @@ TEST(DidYouMean, KnowsMisspellingsAndNothingElse) {
   EXPECT_EQ(DidYouMean("servefds", known), " (did you mean serve-fds?)");
   EXPECT_EQ(DidYouMean("un-load", known), " (did you mean unload?)");
   EXPECT_EQ(DidYouMean("stat", known), " (did you mean status?)");
-  EXPECT_EQ(DidYouMean("rtt", {"state", "tcpi_rcv_rtt", "tcpi_rtt"}),
-            " (did you mean tcpi_rtt?)");
+  // It was tcpv_rtt, which only sockets with TCP Vegas have.
+  EXPECT_EQ(
+      DidYouMean("rtt", {"state", "tcpv_rtt", "tcpi_rcv_rtt", "tcpi_rtt"}),
+      " (did you mean tcpi_rtt?)");
   EXPECT_EQ(DidYouMean("", known), "");
   EXPECT_EQ(DidYouMean("list", known), "");
   EXPECT_EQ(DidYouMean(std::string(1 << 20, 'x'), known), "");
