@@ -68,10 +68,28 @@ struct Unmatched {
   size_t line = 0;  // from 0
 };
 
+// The character at i, or 'a' if it is a letter of a plain text, as the '-' of Bob-'s. A
+// node may begin after '-', ':' and ',' only if they are not letters. `before`: as in
+// FindUnmatched().
+char Indicator(absl::string_view yaml, size_t i, char before, bool in_flow) {
+  const char c = yaml[i];
+  const char next = i + 1 < yaml.size() ? yaml[i + 1] : '\n';
+  const bool apart = absl::ascii_isspace(static_cast<unsigned char>(next));
+  bool indicates = true;
+  if (c == ',') {
+    indicates = in_flow;
+  } else if (c == ':') {  // also {"a":"b"}
+    indicates = apart || (in_flow && absl::StrContains("\"']}", before));
+  } else if (c == '-') {  // also ---
+    indicates = absl::StrContains("\n:-", before) && (apart || next == '-');
+  }
+  return indicates ? c : 'a';
+}
+
 Unmatched FindUnmatched(absl::string_view yaml) {
   std::vector<Unmatched> open;
   size_t line = 0;
-  char before = '\n';  // not a blank
+  char before = '\n';  // not a blank; see Indicator()
   for (size_t i = 0; i < yaml.size(); ++i) {
     const char c = yaml[i];
     // Within a plain text, outside of brackets, they are letters.
@@ -83,8 +101,12 @@ Unmatched FindUnmatched(absl::string_view yaml) {
     }
     if ((c == '"' || c == '\'') && absl::StrContains("\n:-,[{", before)) {
       const Unmatched quote = {c, line};
-      for (++i; i < yaml.size() && yaml[i] != c; ++i) {
-        if (c == '"' && yaml[i] == '\\') ++i;
+      for (++i; i < yaml.size(); ++i) {
+        if (absl::StartsWith(yaml.substr(i), c == '"' ? "\\" : "''")) {
+          ++i;
+        } else if (yaml[i] == c) {
+          break;
+        }
         if (i < yaml.size() && yaml[i] == '\n') ++line;
       }
       if (i >= yaml.size()) return quote;
@@ -96,7 +118,9 @@ Unmatched FindUnmatched(absl::string_view yaml) {
       open.pop_back();
     }
     if (c == '\n') ++line;
-    if (c != ' ' && c != '\t' && (c != '\n' || open.empty())) before = c;
+    if (c != ' ' && c != '\t' && (c != '\n' || open.empty())) {
+      before = Indicator(yaml, i, before, !open.empty());
+    }
   }
   return open.empty() ? Unmatched() : open.back();
 }

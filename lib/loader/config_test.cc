@@ -537,6 +537,27 @@ TEST(ConfigTest, AMistypedFileIsToldWhatToWrite) {
   }
 }
 
+// The bug: a quote after a '-', a ':' or a ',' of a plain text was "a quote without its
+// end".
+TEST(ConfigTest, AQuoteWithinAPlainTextIsALetter) {
+  for (const char* const yaml :
+       {"aliases: {a-'b: c}", "aliases:\n  a-'b: c\n", "aliases:\n  a: b:'c\n",
+        "aliases:\n  a: b,'c\n", "services:\n- Bob-'s\n- a - 'b\n",
+        "services: [a:'b, c-\"d, e - 'f]", "aliases:\n  -'a: b\n"}) {
+    EXPECT_TRUE(Parse(yaml).ok()) << yaml << ": " << Error(yaml);
+  }
+  // Here it begins a text.
+  for (const char* const yaml :
+       {"services: ['a", "services: [a,'b", "services: [a, 'b", "group: 'a",
+        "services:\n- 'a", "services:\n-  - 'a", "aliases: {'a",
+        "aliases: {\"a\":'b", "aliases:\n  'a", "--- 'a"}) {
+    EXPECT_THAT(Error(yaml), HasSubstr("a quote without its end: '")) << yaml;
+  }
+  EXPECT_TRUE(Parse("aliases: {\"a\":\"b\"}\n").ok());
+  // Within single quotes, two of them are one.
+  EXPECT_TRUE(Parse("services: ['x'',', b]").ok());
+}
+
 TEST(ConfigTest, WhatHasNoEffectIsSaid) {
   const auto notes = [](const std::string& yaml) {
     const auto config = Parse(yaml);
