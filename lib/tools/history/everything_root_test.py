@@ -250,6 +250,14 @@ class EverythingTest(GatewayTest):
         ]
         return sums_of(rows), text
 
+    def list_since(self, reader):
+        text = self.run_as(reader, "list", "--since", "3d", "--bytes", *self.pins, *self.history)
+        # The group's totals had the label "without forwarded", but the history has it.
+        self.assertNotRegex(text, MISSING)
+        self.assertEqual("; forwarded traffic until the last record\n" in text, bool(reader), text)
+        found = re.findall(r"(?m)^ +total, (\S+) .* (\d+) +(\d+)(?: +\d+){5}$", text)
+        return {uplink: (int(tx), int(rx)) for uplink, tx, rx in found}, text
+
     def top_json(self, reader):
         text = self.run_as(reader, "top", "--once", "--interval", "0.1", "--json", *self.pins)
         return sums_of(json.loads(text)), text
@@ -317,6 +325,7 @@ class EverythingTest(GatewayTest):
         ("list", list_table, both_ways),
         ("list --json", list_json, both_ways),
         ("list --csv", list_csv, both_ways),
+        ("list --since", list_since, both_ways),
         ("top --once --json", top_json, both_ways),
         ("usage", usage, both_ways),
         ("usage --uplink", usage_of_uplinks, both_ways),

@@ -249,12 +249,13 @@ class ListCommand : public Command {
                                                    : absl::OkStatus();
   }
 
-  // Whether sums would have forwarded traffic if it could be read.
+  // Whether sums would have forwarded traffic if it could be read. With --since they have
+  // that of the history, and the heading says until when.
   bool LacksForwarded() const {
     Sample sample;
     sample.kind = kForwardedRow;
     sample.uplink = filter_.uplink;
-    return !has_forwarded_ && filter_.Matches(sample);
+    return since_text_.empty() && !has_forwarded_ && filter_.Matches(sample);
   }
 
   absl::Status ReadHistory(const Meter& meter, std::vector<Sample>* samples) {
