@@ -13,6 +13,12 @@
 //     for (const netmeter::Sample& s : *samples)
 //       std::cout << s.destination << " " << s.tx_bytes << "\n";
 //
+// A Meter follows the loader. Upgrades and resizes keep the maps. After an unload, reads
+// return Unavailable and look for a meter at most once a second, until the next load. A
+// look costs a few system calls, and up to 0.1 seconds if `netmeter-fds` does not
+// answer. The counters of the next load begin at 0, and Health::start_time_ns changes.
+// The Meter registers its service again with each meter that it opens.
+//
 // Threads: every method of Meter may be called from any thread at any time. After
 // fork(2) the child may use a Meter, unless another thread was calling it at that
 // moment. The library never throws, aborts, prints, forks, starts a thread or
@@ -45,18 +51,8 @@ struct MeterOptions {
   // Register() does; 1 to 64 bytes without NUL.
   std::string service;
 
-  // If true, Open() succeeds even if no meter is loaded. While there is none, also
-  // after an unload, reads return Unavailable and look for a meter at most once a
-  // second. A look costs a few system calls, and up to 0.1 seconds if `netmeter-fds`
-  // does not answer.
-  //
-  // If false, every read after an unload returns FailedPrecondition: open again. One
-  // exception: if the maps came from netmeter-fds and this process sees no pins, as
-  // in a container, it cannot distinguish an unload from a server that does not
-  // answer. Reads then return Unavailable and keep looking.
-  //
-  // With either value the Meter follows upgrades and resizes, which keep the maps.
-  // The service is registered again with each meter that is opened.
+  // If true, Open() succeeds even if no meter is loaded, and Register() even if none
+  // counts this process.
   bool wait_for_loader = false;
 };
 
@@ -108,16 +104,14 @@ class Meter {
   // Returns the series of the service that this Meter registered, in no particular
   // order; empty until the first packet. Takes time in proportion to the series of
   // the service; the first call, in proportion to all series.
-  //   FailedPrecondition  Register() has not been called, or the meter was unloaded
-  //   PermissionDenied    with wait_for_loader: the loaded meter refuses the name
-  //                       (see Register()), so its series belong to other processes
-  //   Unavailable         with wait_for_loader: no meter is loaded yet. Or
-  //                       netmeter-fds does not answer at the moment: reads look
-  //                       again, at most once a second
+  //   FailedPrecondition  Register() has not been called
+  //   PermissionDenied    the meter that is loaded now refuses the name (see
+  //                       Register()), so its series belong to other processes
+  //   Unavailable         there is no meter that this process can read at the moment;
+  //                       the message says why
   absl::StatusOr<std::vector<Sample>> ReadService() const;
 
   // Returns the series of one service by name, whichever process registered it.
-  //   FailedPrecondition  the meter was unloaded
   //   Unavailable         as above
   absl::StatusOr<std::vector<Sample>> ReadService(
       absl::string_view service) const;

@@ -7,9 +7,8 @@
 // system call to detect a change.
 //
 // If the flag is set, Current() opens what is pinned now: the meter of a later load, or
-// nothing. If nothing is pinned, reads fail for good or, with wait_for_loader, look again
-// once a second. A reader in another thread keeps the old Source alive until the read
-// ends.
+// nothing. If nothing is pinned, reads look again once a second. A reader in another
+// thread keeps the old Source alive until the read ends.
 //
 // A new meter may not know this process. So the Meter keeps the registered name, and
 // registers it again with each meter that it opens. While the kernel refuses the name,
@@ -44,8 +43,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxPinDirBytes = 4000;
 
 constexpr std::chrono::seconds kRetryInterval(1);
-// With wait_for_loader a read tries again and again. So it waits only briefly for a
-// `netmeter-fds` that hangs, because its caller has other work.
+// A read tries again and again. So it waits only briefly for a `netmeter-fds` that hangs,
+// because its caller has other work.
 constexpr std::chrono::milliseconds kShortOpenTimeout(100);
 
 struct ExtentsError : std::runtime_error {
@@ -82,8 +81,8 @@ class Meter::Impl {
 
   absl::Status Open() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const absl::Status status = Reopen(SharedMaps::kOpenTimeout);
-    return options_.wait_for_loader ? absl::OkStatus() : status;
+    open_error_ = Reopen(SharedMaps::kOpenTimeout);
+    return options_.wait_for_loader ? absl::OkStatus() : open_error_;
   }
 
   absl::Status Register(absl::string_view service) {
@@ -104,31 +103,16 @@ class Meter::Impl {
   // this process, returns an error if the kernel has refused the process its name.
   absl::StatusOr<std::shared_ptr<Source>> Current(Whose whose) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto patience =
-        options_.wait_for_loader ? kShortOpenTimeout : SharedMaps::kOpenTimeout;
-    // Any try may find an unload, not only the first one, which may have got no answer.
-    // Without wait_for_loader there was a source before, because Open() has found one.
-    const auto look = [&] {
-      const absl::Status status = Reopen(patience);
-      unloaded_ = absl::IsNotFound(status) && !options_.wait_for_loader;
-    };
     if (source_ != nullptr && source_->maps->closed()) {
       source_.reset();
-      look();
+      next_open_ = Clock::time_point::min();
+    }
+    if (source_ == nullptr && Clock::now() >= next_open_) {
+      open_error_ = Reopen(kShortOpenTimeout);
     }
     if (source_ == nullptr) {
-      if (!unloaded_ && Clock::now() >= next_open_) look();
-      if (unloaded_) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "the meter at ", options_.pin_dir,
-            " was unloaded (open again after: ",
-            internal::LoaderCommand("load", options_.pin_dir), ")"));
-      }
-      if (source_ == nullptr) {
-        if (!options_.wait_for_loader) return open_error_;
-        return absl::UnavailableError(
-            absl::StrCat("waiting for a meter: ", open_error_.message()));
-      }
+      return absl::UnavailableError(
+          absl::StrCat("waiting for a meter: ", open_error_.message()));
     }
     RegisterIfDue();
     if (whose == Whose::kOwn && !refusal_.ok()) return refusal_;
@@ -198,30 +182,19 @@ class Meter::Impl {
   }
 
  private:
-  // Opens what is pinned. Sets source_, or open_error_ and the time of the next try. If
-  // the last maps came by the socket alone, no pins are visible. Then a missing or silent
-  // server does not prove an unload: Unavailable.
-  absl::Status Reopen(std::chrono::milliseconds patience) {
+  // Opens what is pinned. Sets source_, or the time of the next try.
+  absl::Status Reopen(std::chrono::milliseconds timeout) {
     const internal::WithoutCancellation guard;
     open_error_ = internal::OutOfMemory();  // unless the end is reached
     absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
-        SharedMaps::Open(options_.pin_dir, patience);
-    const bool closed = maps.ok() && (*maps)->closed();
-    if (closed) {
-      maps = absl::NotFoundError(
+        SharedMaps::Open(options_.pin_dir, timeout);
+    next_open_ = Clock::now() + kRetryInterval;
+    if (!maps.ok()) return maps.status();
+    if ((*maps)->closed()) {
+      return absl::NotFoundError(
           absl::StrCat("no meter at ", options_.pin_dir, " (it was unloaded)"));
     }
-    next_open_ = Clock::now() + kRetryInterval;
-    if (!maps.ok()) {
-      open_error_ = maps.status();
-      if (absl::IsNotFound(open_error_) && !pins_tell_ && !closed) {
-        open_error_ = absl::UnavailableError(open_error_.message());
-      }
-      return open_error_;
-    }
-    pins_tell_ = (*maps)->pins_tell();
     source_ = std::make_shared<Source>(*std::move(maps));
-    open_error_ = absl::OkStatus();
     // This meter may not know this process.
     registered_ = false;
     next_registration_ = Clock::time_point::min();
@@ -256,8 +229,6 @@ class Meter::Impl {
   // mutex_ guards everything below.
   std::shared_ptr<Source> source_;
   absl::Status open_error_;
-  bool unloaded_ = false;  // for good: without wait_for_loader
-  bool pins_tell_ = true;  // as reported by the last opened maps
   Clock::time_point next_open_ = Clock::time_point::min();
   std::shared_ptr<const std::string> service_;  // null: none
   bool registered_ = false;                     // with the meter of source_

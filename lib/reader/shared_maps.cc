@@ -533,8 +533,7 @@ namespace {
 // Open descriptors of a meter, and their source.
 struct Found {
   SharedMapFds fds;
-  std::string source;     // the directory, or the socket
-  bool pins_tell = true;  // SharedMaps::pins_tell()
+  std::string source;  // the directory, or the socket
 };
 
 absl::StatusOr<Found> Find(const std::string& directory,
@@ -549,10 +548,7 @@ absl::StatusOr<Found> Find(const std::string& directory,
     bool silent = false;
     absl::StatusOr<SharedMapFds> received =
         ReceiveDescriptors(directory, path, timeout, &silent);
-    if (received.ok()) {
-      found.source = path;
-      found.pins_tell = !absl::IsNotFound(fds.status());
-    }
+    if (received.ok()) found.source = path;
     // Only the pins tell whether there is no meter or a damaged one.
     if (silent && absl::IsPermissionDenied(fds.status()) &&
         MissesSharedPin(directory)) {
@@ -595,7 +591,6 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   };
   // Not make_shared: the constructor is private.
   std::shared_ptr<SharedMaps> maps(new SharedMaps());
-  maps->pins_tell_ = found->pins_tell;
   maps->timeout_ = timeout;
   maps->directory_ = directory;
   absl::Status status =

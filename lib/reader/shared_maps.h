@@ -133,10 +133,6 @@ class SharedMaps {
     return __atomic_load_n(&view_.info->created_ns, __ATOMIC_RELAXED);
   }
 
-  // False if the maps came by the socket and no pins are visible, as in a container.
-  // Missing pins do not prove an unload then.
-  bool pins_tell() const { return pins_tell_; }
-
  private:
   SharedMaps() = default;
   struct Mapping {
@@ -149,7 +145,6 @@ class SharedMaps {
                           const std::string& source) const;
 
   std::array<Mapping, kSharedMaps> mappings_;
-  bool pins_tell_ = true;
   std::string directory_;
   std::chrono::milliseconds timeout_{0};  // for an answer at the socket
   mutable std::mutex mutex_;

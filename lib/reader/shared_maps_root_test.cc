@@ -185,36 +185,9 @@ class ServedReaderRootTest : public SharedMapsRootTest {
   pid_t reader_ = -1;
 };
 
-// The bug: if the first try got no answer, and the next one found nothing pinned, reads
-// continued to try. They followed a later load without an error, with counters from 0.
-TEST_F(ServedReaderRootTest, AnUnloadIsOneAfterALookWithoutAnAnswer) {
-  FakeMeter old((FakeMeter::Options())), later((FakeMeter::Options()));
-  ASSERT_EQ(later.Pin(pin_dir_), "");
-  ASSERT_EQ(chmod(pin_dir_.c_str(), 0700), 0);
-  Listen(pin_dir_);
-  StartReader(
-      pin_dir_, &old,
-      {absl::StatusCode::kUnavailable, absl::StatusCode::kFailedPrecondition,
-       absl::StatusCode::kFailedPrecondition});
-  Answer(&old);
-  Answer(nullptr);
-  AwaitStep();
-  for (const SharedMap map : OpeningOrder()) {
-    ASSERT_EQ(unlink((pin_dir_ + "/" + PinOf(map)).c_str()), 0);
-  }
-  ASSERT_EQ(chmod(pin_dir_.c_str(), 0755), 0);
-  StopListening();
-  Proceed();
-  AwaitStep();
-  // Another meter, which all users may read.
-  ASSERT_EQ(later.Pin(pin_dir_, /*group=*/0, 0666), "");
-  Proceed();
-  AwaitReader();
-}
-
 // The bug: a container has only the socket, and no pins. If the server was silent or
 // restarting just when the maps had been closed, the reader reported an unload for good.
-TEST_F(ServedReaderRootTest, WhoHasTheSocketAloneSeesNoUnloadInMissingPins) {
+TEST_F(ServedReaderRootTest, AReaderInAContainerWaitsForTheServer) {
   FakeMeter old((FakeMeter::Options())), grown((FakeMeter::Options()));
   const std::string pin_dir = pin_dir_ + "-of-the-host";
   Listen(pin_dir);

@@ -97,13 +97,13 @@ class PermissionDeniedError(Error):
 
 
 class FailedPreconditionError(Error):
-    """FAILED_PRECONDITION: no service is registered; or the meter was closed, or
-    unloaded from the kernel (open again); or it has another ABI version."""
+    """FAILED_PRECONDITION: no service is registered; or the Meter was closed; or the
+    maps are of another ABI version."""
 
 
 class UnavailableError(Error):
-    """UNAVAILABLE: with wait_for_loader, no meter is loaded yet, or ``netmeter-fds``
-    does not answer. The next read looks again, at most once a second."""
+    """UNAVAILABLE: there is no meter that this process can read at the moment, or
+    ``netmeter-fds`` does not answer. Reads look again, at most once a second."""
 
 
 _ERRORS: Dict[str, Type[Error]] = {
@@ -371,13 +371,12 @@ class Meter:
         service: if not empty, registers this process under that name, as by
         register(): 1 to 64 bytes without NUL.
 
-        wait_for_loader: if true, open() also succeeds without a loaded meter.
-        Reads then raise UnavailableError, and look for a meter at most once a
-        second, also after an unload. If false, reads raise
-        FailedPreconditionError for good after an unload.
+        wait_for_loader: if true, open() and register() also succeed without a
+        loaded meter.
 
-        Both modes follow an upgrade: if it replaces the maps, the next read
-        opens the new ones and registers the service again.
+        A Meter follows the loader. After an unload, reads raise
+        UnavailableError and look for a meter at most once a second, until the
+        next load. The Meter then registers its service again.
 
         Costs about 20 system calls. If the kernel refuses bpf(2) to this user,
         the maps come from ``netmeter-fds``; if that hangs, open() waits up to 2
@@ -440,13 +439,12 @@ class Meter:
         Costs time in proportion to the series of the service.
 
         Raises:
-          FailedPreconditionError  nothing is registered; closed or unloaded
-          PermissionDeniedError    for None, with wait_for_loader: the loaded
-                                   meter refuses the name (see register()), and
-                                   its series belong to other processes
-          UnavailableError         with wait_for_loader: no meter is loaded yet;
-                                   or netmeter-fds does not answer now, and the
-                                   next read looks again
+          FailedPreconditionError  nothing is registered; or closed
+          PermissionDeniedError    for None: the meter that is loaded now refuses
+                                   the name (see register()), and its series
+                                   belong to other processes
+          UnavailableError         there is no meter that this process can read
+                                   at the moment; the message says why
         """
         meter = self._open_meter()
         if service is None:
