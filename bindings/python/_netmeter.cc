@@ -187,16 +187,14 @@ py::list ToPython(const std::vector<Sample>& samples) {
 
 // In the field order of netmeter.Health and sample.h.
 py::tuple ToPython(const Health& h) {
-  return py::make_tuple(
-      Text(h.version), Text(h.abi), Text(h.kernel), Text(h.cgroup),
-      h.start_time_ns, h.load_time_ns, h.series, h.max_series, h.names,
-      h.max_names, h.evicted_series, h.evicted_names,
-      h.misattributed_packets_series_full,
-      h.misattributed_packets_series_over_quota,
-      h.misattributed_packets_storage_failed,
-      h.misattributed_packets_header_errors, h.misattributed_names_full,
-      h.misattributed_names_over_quota, h.misattributed_processes_full,
-      h.misattributed_sockets_storage_failed);
+  py::list misattributed;
+  for (const Misattribution& row : h.misattributed) {
+    misattributed.append(py::make_tuple(row.unit, row.reason, row.count));
+  }
+  return py::make_tuple(Text(h.version), Text(h.abi), Text(h.kernel),
+                        Text(h.cgroup), h.start_time_ns, h.load_time_ns,
+                        h.series, h.max_series, h.names, h.max_names,
+                        h.evicted_series, h.evicted_names, misattributed);
 }
 
 // In the field order of netmeter.Connection and connections.h.

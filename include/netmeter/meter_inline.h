@@ -97,18 +97,10 @@ inline Health HealthOf(const netmeter_health& from) {
   to.max_names = from.max_names;
   to.evicted_series = from.evicted_series;
   to.evicted_names = from.evicted_names;
-  to.misattributed_packets_series_full = from.misattributed_packets_series_full;
-  to.misattributed_packets_series_over_quota =
-      from.misattributed_packets_series_over_quota;
-  to.misattributed_packets_storage_failed =
-      from.misattributed_packets_storage_failed;
-  to.misattributed_packets_header_errors =
-      from.misattributed_packets_header_errors;
-  to.misattributed_names_full = from.misattributed_names_full;
-  to.misattributed_names_over_quota = from.misattributed_names_over_quota;
-  to.misattributed_processes_full = from.misattributed_processes_full;
-  to.misattributed_sockets_storage_failed =
-      from.misattributed_sockets_storage_failed;
+  for (uint32_t i = 0; i < from.misattributed_count; ++i) {
+    const netmeter_misattribution& row = from.misattributed[i];
+    to.misattributed.push_back({row.unit, row.reason, row.count});
+  }
   return to;
 }
 

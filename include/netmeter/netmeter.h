@@ -310,6 +310,14 @@ int netmeter_read_service(netmeter_meter *meter, const char *service,
 int netmeter_read_host(netmeter_meter *meter, netmeter_samples *samples,
                        struct netmeter_error *error);
 
+/* Misattribution in sample.h. Both texts live as long as the process. */
+struct netmeter_misattribution {
+  const char *unit;
+  const char *reason;
+  uint64_t count;
+};
+#define NETMETER_MAX_MISATTRIBUTIONS 16
+
 /* The meter's own state: Health in sample.h. */
 struct netmeter_health {
   size_t size;      /* sizeof(struct netmeter_health), set by the caller */
@@ -325,14 +333,9 @@ struct netmeter_health {
   uint32_t max_names;
   uint64_t evicted_series;
   uint64_t evicted_names;
-  uint64_t misattributed_packets_series_full;
-  uint64_t misattributed_packets_series_over_quota;
-  uint64_t misattributed_packets_storage_failed;
-  uint64_t misattributed_packets_header_errors;
-  uint64_t misattributed_names_full;
-  uint64_t misattributed_names_over_quota;
-  uint64_t misattributed_processes_full;
-  uint64_t misattributed_sockets_storage_failed;
+  uint32_t misattributed_count;
+  uint8_t reserved[4];
+  struct netmeter_misattribution misattributed[NETMETER_MAX_MISATTRIBUTIONS];
 };
 
 /* As Meter::ReadHealth(). Members that the library does not know are set to 0. If

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #ifndef NETMETER_FROM_SOURCE
 #include "absl/base/options.h"
@@ -136,12 +137,35 @@ struct Sample {
   TcpConnections tcp;
 };
 
-// The meter's own state.
+// Totals of what was not counted under its own name, and why. The sum over all series
+// still includes it. The metrics call them netmeter_misattributed_UNIT_total with the
+// label `reason`, and `netmeter-loader status --json` calls them
+// misattributed.UNIT.REASON. A later version may add rows.
 //
-// The fields misattributed_UNIT_REASON count what was not counted under its own name, and
-// why. The sum over all series still includes it. The metrics call them
-// netmeter_misattributed_UNIT_total{reason="REASON"}, and `netmeter-loader status --json`
-// calls them misattributed.UNIT.REASON.
+//   unit       reason             meaning
+//   packets    series_full        in "overflow", because no slot was free for another
+//                                 series
+//   packets    series_over_quota  in "overflow", because one user, not root, has too
+//                                 many series
+//   packets    storage_failed     in "unattributed", because the kernel had no memory
+//                                 for socket storage
+//   packets    header_errors      with a truncated header. They have Transport::kOther
+//                                 if it is the IP header, and else the transport that
+//                                 the IP header names
+//   names      full               attempts to add a name that found no room: the name
+//                                 became "overflow", or was refused
+//   names      over_quota         the same, because one user, not root, has too many
+//   processes  full               attempts to name a process that found the table
+//                                 full: it got its name later or never
+//   sockets    storage_failed     without an owner, because the kernel had no memory at
+//                                 their creation
+struct Misattribution {
+  const char* unit = "";  // both texts live as long as the process
+  const char* reason = "";
+  uint64_t count = 0;
+};
+
+// The meter's own state.
 struct Health {
   std::string version;  // of the loader that loaded the programs
   std::string abi;      // of the maps (abi.h): "1.0"
@@ -161,25 +185,7 @@ struct Health {
   // earlier read and evicted_series has grown, its series was evicted.
   uint64_t evicted_series = 0;
   uint64_t evicted_names = 0;
-  // Packets in "overflow" because no slot was free for another series ...
-  uint64_t misattributed_packets_series_full = 0;
-  // ... or because one user, not root, has too many series.
-  uint64_t misattributed_packets_series_over_quota = 0;
-  // Packets in "unattributed" because the kernel had no memory for socket storage.
-  uint64_t misattributed_packets_storage_failed = 0;
-  // Packets with a truncated header. They are counted with Transport::kOther if the IP
-  // header is truncated, and else with the transport that the IP header names.
-  uint64_t misattributed_packets_header_errors = 0;
-  // Attempts to add a name that became "overflow" or were refused because there was no
-  // room for another name ...
-  uint64_t misattributed_names_full = 0;
-  // ... or because one user, not root, has too many names.
-  uint64_t misattributed_names_over_quota = 0;
-  // Attempts to name a process that found the table full. The process got its name later
-  // or never.
-  uint64_t misattributed_processes_full = 0;
-  // Sockets without an owner because the kernel had no memory at their creation.
-  uint64_t misattributed_sockets_storage_failed = 0;
+  std::vector<Misattribution> misattributed;
 };
 
 #ifndef NETMETER_FROM_SOURCE  // see the end of meter.h

@@ -6,6 +6,7 @@
 // A read fills rows directly, with pointers to the reader's own strings
 // (lib/reader/sample_rows.h).
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
@@ -22,6 +23,7 @@
 #include "lib/capi/handles.h"
 #include "lib/reader/control.h"
 #include "lib/reader/meter_access.h"
+#include "lib/reader/misattributions.h"
 #include "lib/reader/sample_rows.h"
 #include "netmeter/meter.h"
 #include "netmeter/netmeter.h"
@@ -79,22 +81,24 @@ static_assert(NETMETER_INVALID_ARGUMENT ==
 static_assert(NETMETER_RTT_BUCKETS ==
                   std::tuple_size<decltype(TcpConnections::rtt_buckets)>::value,
               "as many buckets");
+static_assert(std::size(internal::kMisattributions) <=
+                  NETMETER_MAX_MISATTRIBUTIONS,
+              "room for each row");
 
 // The structs of version 1.0 of the ABI: none may get shorter, or move a member.
 static_assert(sizeof(netmeter_error) == 1024, "ABI");
 static_assert(sizeof(void*) != 8 || (sizeof(netmeter_options) == 40 &&
                                      sizeof(netmeter_sample) == 272 &&
-                                     sizeof(netmeter_health) == 488),
+                                     sizeof(netmeter_health) == 816),
               "ABI");
 
 // The sizes of the structs in a program of version 1.0. They stay when members are added.
 constexpr size_t kOptionsOfVersion1 =
     offsetof(netmeter_options, reserved) + sizeof(netmeter_options::reserved);
-constexpr size_t kHealthOfVersion1 =
-    offsetof(netmeter_health, misattributed_sockets_storage_failed) +
-    sizeof(netmeter_health::misattributed_sockets_storage_failed);
+constexpr size_t kHealthOfVersion1 = offsetof(netmeter_health, misattributed) +
+                                     sizeof(netmeter_health::misattributed);
 static_assert(sizeof(void*) != 8 ||
-                  (kOptionsOfVersion1 == 40 && kHealthOfVersion1 == 488),
+                  (kOptionsOfVersion1 == 40 && kHealthOfVersion1 == 816),
               "ABI");
 
 absl::Status FillHealth(const Health& from, netmeter_health* to) {
@@ -111,19 +115,10 @@ absl::Status FillHealth(const Health& from, netmeter_health* to) {
   all.max_names = from.max_names;
   all.evicted_series = from.evicted_series;
   all.evicted_names = from.evicted_names;
-  all.misattributed_packets_series_full =
-      from.misattributed_packets_series_full;
-  all.misattributed_packets_series_over_quota =
-      from.misattributed_packets_series_over_quota;
-  all.misattributed_packets_storage_failed =
-      from.misattributed_packets_storage_failed;
-  all.misattributed_packets_header_errors =
-      from.misattributed_packets_header_errors;
-  all.misattributed_names_full = from.misattributed_names_full;
-  all.misattributed_names_over_quota = from.misattributed_names_over_quota;
-  all.misattributed_processes_full = from.misattributed_processes_full;
-  all.misattributed_sockets_storage_failed =
-      from.misattributed_sockets_storage_failed;
+  for (const Misattribution& row : from.misattributed) {
+    all.misattributed[all.misattributed_count++] = {row.unit, row.reason,
+                                                    row.count};
+  }
   return internal::FillSized(all, kHealthOfVersion1, to)
              ? absl::OkStatus()
              : absl::InvalidArgumentError(

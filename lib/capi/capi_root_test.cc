@@ -145,8 +145,11 @@ TEST_F(CapiRootTest, HealthHasTextAndNumbers) {
   EXPECT_STREQ(larger.health.kernel, "6.1.0");
   EXPECT_EQ(larger.health.series, 2u);
   EXPECT_EQ(larger.health.max_series, 64u);
-  EXPECT_EQ(larger.health.misattributed_names_full, 13u);
-  EXPECT_EQ(larger.health.misattributed_sockets_storage_failed, 0u);
+  ASSERT_EQ(larger.health.misattributed_count, 8u);
+  EXPECT_STREQ(larger.health.misattributed[4].unit, "names");
+  EXPECT_STREQ(larger.health.misattributed[4].reason, "full");
+  EXPECT_EQ(larger.health.misattributed[4].count, 13u);
+  EXPECT_EQ(larger.health.misattributed[7].count, 0u);
   EXPECT_EQ(larger.more, 0u);
   netmeter_health smaller;
   smaller.size = sizeof(smaller) - 8;

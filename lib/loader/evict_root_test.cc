@@ -40,6 +40,7 @@
 #include "lib/loader/unload.h"
 #include "lib/testing/await.h"
 #include "lib/testing/interruption.h"
+#include "lib/testing/misattributed.h"
 #include "lib/testing/run_shell.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
@@ -370,8 +371,8 @@ TEST_F(EvictRootTest, NamesWithoutEndPassThroughTheTables) {
   EXPECT_EQ(payload.at("evicted service"), kNames);
   EXPECT_EQ(payload.size(), 1u);
   const Health health = MustReadHealth();
-  EXPECT_EQ(health.misattributed_packets_series_full, 0u);
-  EXPECT_EQ(health.misattributed_names_full, 0u);
+  EXPECT_EQ(Misattributed(health, "packets", "series_full"), 0u);
+  EXPECT_EQ(Misattributed(health, "names", "full"), 0u);
   EXPECT_EQ(health.evicted_series, kNames);
   EXPECT_EQ(health.evicted_names, names);
   EXPECT_EQ(health.series, 1u);
@@ -555,7 +556,7 @@ TEST_F(EvictRootTest, FullTablesAreEmptied) {
     EXPECT_EQ(EvictUntil(round == 0 ? 10 : 9), round == 0 ? 10u : 9u);
   }
   EXPECT_EQ(Payload()["evicted service"], 46u);
-  EXPECT_EQ(MustReadHealth().misattributed_packets_series_full, 0u);
+  EXPECT_EQ(Misattributed(MustReadHealth(), "packets", "series_full"), 0u);
 }
 
 // Names that had gone used a user's quota forever.
@@ -579,8 +580,9 @@ TEST_F(EvictRootTest, AUserGetsItsQuotaBack) {
     EXPECT_EQ(EvictUntil(40), 40u);
   }
   EXPECT_EQ(Payload()["evicted service"], 160u);
-  EXPECT_EQ(MustReadHealth().misattributed_names_over_quota, 0u);
-  EXPECT_EQ(MustReadHealth().misattributed_packets_series_over_quota, 0u);
+  EXPECT_EQ(Misattributed(MustReadHealth(), "names", "over_quota"), 0u);
+  EXPECT_EQ(Misattributed(MustReadHealth(), "packets", "series_over_quota"),
+            0u);
 }
 
 // Nobody has to call evict on a host where load is called again.

@@ -35,6 +35,7 @@
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/system.h"
 #include "lib/loader/tables.h"
+#include "lib/reader/misattributions.h"
 #include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
 #include "nlohmann/json.hpp"
@@ -111,29 +112,12 @@ std::vector<TableStatus> TablesOf(const PinDir& pins, const nm_info& info,
   };
 }
 
-// As Health of netmeter/sample.h: misattributed_UNIT_REASON.
 std::vector<CountStatus> MisattributionsOf(const nm_stats& stats) {
-  return {
-      {"series_full", Load(stats.series_full),
-       "counted as overflow (if the table is full: raise max_series)",
-       "packets"},
-      {"series_over_quota", Load(stats.series_over_quota),
-       "counted as overflow: their user has too many series", "packets"},
-      {"storage_failed", Load(stats.storage_failed_packets),
-       "unattributed: no memory for socket storage", "packets"},
-      {"header_errors", Load(stats.header_errors), "with an unreadable header",
-       "packets"},
-      {"full", Load(stats.names_full),
-       "refused, or counted as overflow (if the table is full: raise "
-       "max_names)",
-       "names"},
-      {"over_quota", Load(stats.names_over_quota),
-       "refused, or counted as overflow: their user has too many", "names"},
-      {"full", Load(stats.processes_full),
-       "named late (if the table is full: raise max_processes)", "processes"},
-      {"storage_failed", Load(stats.storage_failed_sockets),
-       "without an owner: no memory for socket storage", "sockets"},
-  };
+  std::vector<CountStatus> all;
+  for (const MisattributionRow& row : kMisattributions) {
+    all.push_back({row.reason, Load(stats.*row.count), row.meaning, row.unit});
+  }
+  return all;
 }
 
 std::vector<CountStatus> EventsOf(const nm_stats& stats) {

@@ -103,7 +103,7 @@ TEST(Container, HasTypeAndValueAlsoWhereTheyAreZero) {
       MakeSample(Kind::kService, "mme", "", 0),
       MakeSample(Kind::kBinary, "curl", "", 0)};
   const MetricsContainer container =
-      Parse(ToContainer(FamiliesOfHost(samples, Health()), kTime));
+      Parse(ToContainer(FamiliesOfHost(samples, HealthOfZeros()), kTime));
   EXPECT_EQ(container.family_size(), 16);
   EXPECT_EQ(container.gatewayid(), "");
   for (const MetricFamily& family : container.family()) {

@@ -318,31 +318,24 @@ void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
   }
 }
 
-// The fields misattributed_UNIT_REASON of Health. Packets, names, processes and sockets
+// Health::misattributed. Packets, names, processes and sockets
 // have separate families, because a sum over different units would mean nothing.
 void AddMisattributed(const Health& health, const FamilySet& chosen,
                       std::vector<Family>* families) {
-  Builder packets(FamilyId::kMisattributedPackets, chosen);
-  packets.Add({{"reason", "series_full"}},
-              health.misattributed_packets_series_full);
-  packets.Add({{"reason", "series_over_quota"}},
-              health.misattributed_packets_series_over_quota);
-  packets.Add({{"reason", "storage_failed"}},
-              health.misattributed_packets_storage_failed);
-  packets.Add({{"reason", "header_errors"}},
-              health.misattributed_packets_header_errors);
-  packets.MoveTo(families);
-  Builder names(FamilyId::kMisattributedNames, chosen);
-  names.Add({{"reason", "full"}}, health.misattributed_names_full);
-  names.Add({{"reason", "over_quota"}}, health.misattributed_names_over_quota);
-  names.MoveTo(families);
-  Builder processes(FamilyId::kMisattributedProcesses, chosen);
-  processes.Add({{"reason", "full"}}, health.misattributed_processes_full);
-  processes.MoveTo(families);
-  Builder sockets(FamilyId::kMisattributedSockets, chosen);
-  sockets.Add({{"reason", "storage_failed"}},
-              health.misattributed_sockets_storage_failed);
-  sockets.MoveTo(families);
+  const std::pair<FamilyId, absl::string_view> units[] = {
+      {FamilyId::kMisattributedPackets, "packets"},
+      {FamilyId::kMisattributedNames, "names"},
+      {FamilyId::kMisattributedProcesses, "processes"},
+      {FamilyId::kMisattributedSockets, "sockets"}};
+  for (const auto& unit : units) {
+    Builder family(unit.first, chosen);
+    for (const Misattribution& row : health.misattributed) {
+      if (row.unit == unit.second) {
+        family.Add({{"reason", row.reason}}, row.count);
+      }
+    }
+    family.MoveTo(families);
+  }
 }
 
 // The fill level of the meter. The slots of reserved series, which always exist, are in

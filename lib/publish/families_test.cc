@@ -104,7 +104,7 @@ TEST(Families, AnUplinkIsALabelWhereAnySeriesHasOne) {
 
 TEST(Families, OfHostAreExactlyTheseInThisOrder) {
   EXPECT_THAT(
-      Names(FamiliesOfHost(MixedSamples(), Health())),
+      Names(FamiliesOfHost(MixedSamples(), HealthOfZeros())),
       ElementsAre(
           "netmeter_up", "netmeter_build_info", "netmeter_start_time_seconds",
           "magma_bytes_sent_total", "magma_bytes_received_total",
@@ -299,14 +299,14 @@ TEST(Families, HealthIsWhatTheMeterSays) {
   health.kernel = "6.1.0-\xff";
   health.series = 3;
   health.max_series = 4096;
-  health.misattributed_packets_series_full = 11;
-  health.misattributed_packets_series_over_quota = 17;
-  health.misattributed_packets_storage_failed = 14;
-  health.misattributed_packets_header_errors = 15;
-  health.misattributed_names_full = 12;
-  health.misattributed_names_over_quota = 16;
-  health.misattributed_processes_full = 13;
-  health.misattributed_sockets_storage_failed = 18;
+  health.misattributed = {{"packets", "series_full", 11},
+                          {"packets", "series_over_quota", 17},
+                          {"packets", "storage_failed", 14},
+                          {"packets", "header_errors", 15},
+                          {"names", "full", 12},
+                          {"names", "over_quota", 16},
+                          {"processes", "full", 13},
+                          {"sockets", "storage_failed", 18}};
   const std::string text = Text(FamiliesOfHost({}, health));
   for (const char* line :
        {"netmeter_up 1", "netmeter_series 3", "netmeter_series_limit 4075",
@@ -351,10 +351,11 @@ TEST(Families, AreThoseThatWereChosen) {
 
 TEST(Families, ZerosAreLeftOutWhereThatIsWanted) {
   PublishOptions options = OptionsOf(Scope::kHost, "all");
-  const std::vector<Family> all = FamiliesOf(MixedSamples(), Health(), options);
+  const std::vector<Family> all =
+      FamiliesOf(MixedSamples(), HealthOfZeros(), options);
   options.omit_zeros = true;
   const std::vector<Family> some =
-      FamiliesOf(MixedSamples(), Health(), options);
+      FamiliesOf(MixedSamples(), HealthOfZeros(), options);
   EXPECT_LT(some.size(), all.size());
   for (const Family& family : some) {
     EXPECT_FALSE(family.metrics.empty());

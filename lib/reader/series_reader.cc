@@ -55,6 +55,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/no_throw.h"
+#include "lib/reader/misattributions.h"
 #include "lib/reader/wire_name.h"
 
 namespace netmeter {
@@ -743,17 +744,10 @@ Health SeriesReader::ReadHealthOnce() const {
   health.max_names = view_.max_names;
   health.evicted_series = Load(&stats.series_evicted);
   health.evicted_names = Load(&stats.names_evicted);
-  health.misattributed_packets_series_full = Load(&stats.series_full);
-  health.misattributed_packets_series_over_quota =
-      Load(&stats.series_over_quota);
-  health.misattributed_packets_storage_failed =
-      Load(&stats.storage_failed_packets);
-  health.misattributed_packets_header_errors = Load(&stats.header_errors);
-  health.misattributed_names_full = Load(&stats.names_full);
-  health.misattributed_names_over_quota = Load(&stats.names_over_quota);
-  health.misattributed_processes_full = Load(&stats.processes_full);
-  health.misattributed_sockets_storage_failed =
-      Load(&stats.storage_failed_sockets);
+  for (const MisattributionRow& row : kMisattributions) {
+    health.misattributed.push_back(
+        {row.unit, row.reason, Load(&(stats.*row.count))});
+  }
   return health;
 }
 

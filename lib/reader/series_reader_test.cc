@@ -14,6 +14,7 @@
 
 #include "lib/reader/series_buffers.h"
 #include "lib/testing/failing_new.h"
+#include "lib/testing/misattributed.h"
 
 namespace netmeter {
 namespace internal {
@@ -542,14 +543,14 @@ TEST(SeriesReader, ReadsHealth) {
   EXPECT_EQ(health.max_series, 64u);
   EXPECT_EQ(health.names, 0xffffffffu);
   EXPECT_EQ(health.max_names, 8u);
-  EXPECT_EQ(health.misattributed_packets_series_full, 4u);
-  EXPECT_EQ(health.misattributed_names_full, 5u);
-  EXPECT_EQ(health.misattributed_names_over_quota, 17u);
-  EXPECT_EQ(health.misattributed_packets_series_over_quota, 18u);
-  EXPECT_EQ(health.misattributed_processes_full, 6u);
-  EXPECT_EQ(health.misattributed_packets_storage_failed, 5u);
-  EXPECT_EQ(health.misattributed_sockets_storage_failed, 2u);
-  EXPECT_EQ(health.misattributed_packets_header_errors, 8u);
+  EXPECT_EQ(Misattributed(health, "packets", "series_full"), 4u);
+  EXPECT_EQ(Misattributed(health, "names", "full"), 5u);
+  EXPECT_EQ(Misattributed(health, "names", "over_quota"), 17u);
+  EXPECT_EQ(Misattributed(health, "packets", "series_over_quota"), 18u);
+  EXPECT_EQ(Misattributed(health, "processes", "full"), 6u);
+  EXPECT_EQ(Misattributed(health, "packets", "storage_failed"), 5u);
+  EXPECT_EQ(Misattributed(health, "sockets", "storage_failed"), 2u);
+  EXPECT_EQ(Misattributed(health, "packets", "header_errors"), 8u);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/publish/families.h"
+#include "lib/reader/misattributions.h"
 #include "netmeter/publish.h"
 
 namespace netmeter {
@@ -20,6 +21,15 @@ inline PublishOptions OptionsOf(Scope scope, const char* families = "default") {
   options.scope = scope;
   options.families = *FamilySet::Parse(families);
   return options;
+}
+
+// A meter that has lost no name.
+inline Health HealthOfZeros() {
+  Health health;
+  for (const MisattributionRow& row : kMisattributions) {
+    health.misattributed.push_back({row.unit, row.reason, 0});
+  }
+  return health;
 }
 
 inline std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,

@@ -13,6 +13,7 @@
 
 #include "bpf/internal.h"
 #include "lib/base/unique_fd.h"
+#include "lib/testing/misattributed.h"
 #include "netmeter/abi.h"
 #include "test/live/actor.h"
 #include "test/live/world.h"
@@ -117,7 +118,7 @@ TEST_F(SinkTest, FullTableOfSeriesOverflowsAndLosesNothing) {
   EXPECT_EQ(overflow, 5);
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->misattributed_packets_series_full, 5u);
+  EXPECT_EQ(Misattributed(*health, "packets", "series_full"), 5u);
 }
 
 // A socket that found no room stayed in overflow for all its life, also when the
@@ -216,8 +217,8 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   EXPECT_EQ(AddNames(meter, 0, 100), std::make_pair(100, 0));
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->misattributed_names_over_quota, 68u);
-  EXPECT_EQ(health->misattributed_names_full, 0u);
+  EXPECT_EQ(Misattributed(*health, "names", "over_quota"), 68u);
+  EXPECT_EQ(Misattributed(*health, "names", "full"), 0u);
   // Nor by programs that it executes: they count, but as overflow.
   Measurement measurement(meter, World::CleanLab().ClientReference());
   const auto execute = [&meter](const std::string& name,
@@ -243,7 +244,7 @@ TEST_F(SinkTest, UsersMayNotTakeAllNames) {
   const auto names = [&meter] {
     const absl::StatusOr<Health> health = meter.meter().ReadHealth();
     EXPECT_TRUE(health.ok()) << health.status();
-    EXPECT_EQ(health->misattributed_names_full, 0u);
+    EXPECT_EQ(Misattributed(*health, "names", "full"), 0u);
     return health->names;
   };
   for (uid_t user = 4711; user < 4717; ++user) {
@@ -312,8 +313,8 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
   ASSERT_TRUE(health.ok()) << health.status();
   EXPECT_EQ(health->evicted_series, kRounds * 3u);
   EXPECT_GE(health->evicted_names, kRounds * 3u);
-  EXPECT_EQ(health->misattributed_packets_series_full, 0u);
-  EXPECT_EQ(health->misattributed_names_full, 0u);
+  EXPECT_EQ(Misattributed(*health, "packets", "series_full"), 0u);
+  EXPECT_EQ(Misattributed(*health, "names", "full"), 0u);
 }
 
 // Nor series: one socket with a few names of services and destinations made as many
@@ -356,9 +357,9 @@ TEST_F(SinkTest, UsersMayNotTakeAllSeries) {
   measurement.ExpectPayload((9 * 64 + 20) * 100, 0);
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->misattributed_packets_series_over_quota,
+  EXPECT_EQ(Misattributed(*health, "packets", "series_over_quota"),
             9u * 64 - all_users);
-  EXPECT_EQ(health->misattributed_packets_series_full, 0u);
+  EXPECT_EQ(Misattributed(*health, "packets", "series_full"), 0u);
 }
 
 // A meter sees the cgroups below its own, too, those with a meter included. What another

@@ -132,11 +132,7 @@ class WordsTest(unittest.TestCase):
             for key, value in self.metrics.items()
             if key[0].startswith("netmeter_misattributed_")
         }
-        in_health = {
-            tuple(name.split("_", 2)[1:]): getattr(self.health, name)
-            for name in fields(netmeter.Health)
-            if name.startswith("misattributed_")
-        }
+        in_health = {(row.unit, row.reason): row.count for row in self.health.misattributed}
         self.assertEqual(in_metrics, losses)
         self.assertEqual(in_health, losses)
         self.assertGreater(len(losses), 5)

@@ -50,6 +50,7 @@ __all__ = [
     "InvalidArgumentError",
     "Kind",
     "Meter",
+    "Misattribution",
     "NotFoundError",
     "Path",
     "PermissionDeniedError",
@@ -252,13 +253,24 @@ class Sample:
 
 
 @dataclasses.dataclass(frozen=True)
-class Health:
-    """The meter's own state.
+class Misattribution:
+    """A total of what was not counted under its own name, and why.
 
-    The fields misattributed_UNIT_REASON count traffic that was not counted under its own
-    name, by reason. The sum over all series includes it. They are
-    netmeter_misattributed_UNIT_total{reason="REASON"} in the metrics.
+    The sum over all series includes it. It is
+    netmeter_misattributed_UNIT_total{reason="REASON"} in the metrics. A later version
+    may add rows. Misattribution of ``netmeter/sample.h`` says what each row means.
     """
+
+    unit: str
+    """"packets", "names", "processes" or "sockets"."""
+    reason: str
+    """Such as "series_full"."""
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Health:
+    """The meter's own state."""
 
     version: str = ""
     """The version of the loader that loaded the programs."""
@@ -285,25 +297,7 @@ class Health:
     counter may be less than before because its series was evicted."""
     evicted_names: int = 0
     """Total of unused names that were forgotten."""
-    misattributed_packets_series_full: int = 0
-    """Packets in overflow: no slot was free for another series."""
-    misattributed_packets_series_over_quota: int = 0
-    """Packets in overflow: one user, not root, has too many series."""
-    misattributed_packets_storage_failed: int = 0
-    """Packets in unattributed: the kernel had no memory for socket storage."""
-    misattributed_packets_header_errors: int = 0
-    """Packets with a truncated header. They are in Transport.OTHER if it is the IP
-    header, otherwise in the transport that the IP header names."""
-    misattributed_names_full: int = 0
-    """Names that became overflow or were refused, because the table was full."""
-    misattributed_names_over_quota: int = 0
-    """Names that became overflow or were refused, because one user, not root, has too
-    many."""
-    misattributed_processes_full: int = 0
-    """Processes that got their name late or not at all, because the table was full."""
-    misattributed_sockets_storage_failed: int = 0
-    """Sockets without an owner, because the kernel had no memory when they were
-    made."""
+    misattributed: Tuple[Misattribution, ...] = ()
 
 
 _KINDS = {kind.value: kind for kind in Kind}
@@ -461,7 +455,10 @@ class Meter:
 
     def read_health(self) -> Health:
         """The meter's own state. Raises as read_host()."""
-        return Health(*self._open_meter().read_health())
+        *fields, misattributed = self._open_meter().read_health()
+        return Health(
+            *fields, tuple(Misattribution(*row) for row in misattributed)
+        )
 
     def _families(
         self,

@@ -97,7 +97,7 @@ class RealMeterTest(unittest.TestCase):
             self.assertGreaterEqual(health.series, 3)
             age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - health.start_time_ns
             self.assertTrue(0 <= age_ns < 600 * 10**9, age_ns)
-            self.assertEqual(health.misattributed_packets_series_full, 0)
+            self.assertEqual(sum(row.count for row in health.misattributed), 0)
 
     def test_names_of_any_bytes_survive_the_round_trip(self):
         service, destination = "caf\u00e9\udcff", "\udc80\U0001f600"
@@ -321,14 +321,16 @@ def read_fake_meter(pin_dir):
                 max_names=64 + 2 * FILLERS,
                 evicted_series=19,
                 evicted_names=20,
-                misattributed_packets_series_full=11,
-                misattributed_packets_series_over_quota=17,
-                misattributed_packets_storage_failed=14,
-                misattributed_packets_header_errors=15,
-                misattributed_names_full=12,
-                misattributed_names_over_quota=16,
-                misattributed_processes_full=13,
-                misattributed_sockets_storage_failed=18,
+                misattributed=(
+                    netmeter.Misattribution("packets", "series_full", 11),
+                    netmeter.Misattribution("packets", "series_over_quota", 17),
+                    netmeter.Misattribution("packets", "storage_failed", 14),
+                    netmeter.Misattribution("packets", "header_errors", 15),
+                    netmeter.Misattribution("names", "full", 12),
+                    netmeter.Misattribution("names", "over_quota", 16),
+                    netmeter.Misattribution("processes", "full", 13),
+                    netmeter.Misattribution("sockets", "storage_failed", 18),
+                ),
             ),
         )
 
