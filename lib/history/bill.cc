@@ -30,17 +30,16 @@ bool IsOfUplinks(const std::string& path) {
   return path == PathName(Path::kDirect) || path == kInterfacePath;
 }
 
-// Moves the recorded traffic of a client side to the paths of `prefix`. Does so only
-// once, because it reads all hours.
-absl::Status MoveRecorded(Database* history, const std::string& uplink,
-                          const std::string& prefix) {
+// Moves the recorded traffic of a client side to its paths. Does so only once, because it
+// reads all hours.
+absl::Status MoveToClientSide(Database* history, const std::string& uplink) {
   Statement due = history->Prepare(absl::StrCat(
       "SELECT EXISTS(SELECT 1 FROM series WHERE uplink = ?1 AND path IN ",
       kPathsOfUplinks,
       ") AND NOT EXISTS(SELECT 1 FROM series WHERE uplink = ?1 AND path IN (?2 "
       "|| 'direct', ?2 || 'interface'))"));
   const bool is_due =
-      due.Bind(1, uplink).Bind(2, prefix).Step() && due.Integer(0) != 0;
+      due.Bind(1, uplink).Bind(2, kClientSide).Step() && due.Integer(0) != 0;
   NETMETER_RETURN_IF_ERROR(due.status());
   if (!is_due) return absl::OkStatus();
   NETMETER_RETURN_IF_ERROR(due.Run());
@@ -52,7 +51,7 @@ absl::Status MoveRecorded(Database* history, const std::string& uplink,
               "uplink FROM series WHERE uplink = ?1 AND path IN ",
               kPathsOfUplinks))
           .Bind(1, uplink)
-          .Bind(2, prefix)
+          .Bind(2, kClientSide)
           .Run());
   for (const char* table : {"hour_traffic", "day_sum", "day_traffic"}) {
     const std::string sql = absl::StrCat(
@@ -64,7 +63,7 @@ absl::Status MoveRecorded(Database* history, const std::string& uplink,
     NETMETER_RETURN_IF_ERROR(
         history->Prepare(absl::StrReplaceAll(sql, {{"$T", table}}))
             .Bind(1, uplink)
-            .Bind(2, prefix)
+            .Bind(2, kClientSide)
             .Run());
   }
   return absl::OkStatus();
@@ -98,7 +97,7 @@ absl::StatusOr<UplinkSides> KeepSides(Database* history, UplinkSides sides) {
   }
   NETMETER_RETURN_IF_ERROR(kept.Run());
   for (const std::string& uplink : sides.clients) {
-    NETMETER_RETURN_IF_ERROR(MoveRecorded(history, uplink, kClientSide));
+    NETMETER_RETURN_IF_ERROR(MoveToClientSide(history, uplink));
   }
   for (const auto& setting : {std::make_pair("uplinks", sides.names),
                               std::make_pair("clients", sides.clients)}) {
