@@ -302,7 +302,10 @@ class ForwardedTest(GatewayTest):
     def test_3_what_a_firewall_drops_is_not_forwarded(self):
         if not MEASURED:
             return
-        lab.run("iptables", "-A", "FORWARD", "-j", "DROP")
+        # Both families: the last packet of an IPv6 connection of the test before was
+        # forwarded between the two readings.
+        for tables in ("iptables", "ip6tables"):
+            lab.run(tables, "-A", "FORWARD", "-j", "DROP")
         try:
             before = self.forwarded(self.steady(self.balance)[0])
             self.lan.run(
@@ -312,7 +315,8 @@ class ForwardedTest(GatewayTest):
             )
             self.assertEqual(self.forwarded(self.balance()), before)
         finally:
-            lab.run("iptables", "-F", "FORWARD")
+            for tables in ("iptables", "ip6tables"):
+                lab.run(tables, "-F", "FORWARD")
 
     def test_4_an_upgrade_keeps_counting_and_the_history_has_it(self):
         client = self.start_client()
