@@ -31,9 +31,9 @@
 /* The amounts that a sent packet adds, besides its segments. */
 struct nm_sent {
   __u32 bytes;
-  __u32 new_bytes; /* of payload */
-  __u32 again;     /* the payload that was sent before */
-  __u32 acked;     /* received payload that it acknowledges */
+  __u32 new_bytes;     /* of payload */
+  __u32 retransmitted; /* the payload that was sent before */
+  __u32 acked;         /* received payload that it acknowledges */
 };
 
 /* Pairs of 32-bit numbers, because a function takes five arguments. */
@@ -77,7 +77,8 @@ static __always_inline void add_sent_to_cell(struct nm_cell *cell,
   add_word(&cell->tx_packets, segments, atomic);
   if (sent->new_bytes)
     add_word(&cell->tx_payload_bytes, sent->new_bytes, atomic);
-  if (sent->again) add_word(&cell->tx_retransmit_bytes, sent->again, atomic);
+  if (sent->retransmitted)
+    add_word(&cell->tx_retransmit_bytes, sent->retransmitted, atomic);
   if (sent->acked) add_word(&cell->rx_payload_bytes, sent->acked, atomic);
 }
 
@@ -92,10 +93,10 @@ NM_GLOBAL int nm_add_received(__u32 slot, __u32 bytes, __u32 segments,
 }
 
 NM_GLOBAL int nm_add_sent(__u64 slot_and_bytes, __u64 segments_and_acked,
-                          __u64 new_bytes_and_again) {
+                          __u64 new_bytes_and_retransmitted) {
   struct nm_sent sent = {.bytes = slot_and_bytes >> 32,
-                         .new_bytes = new_bytes_and_again,
-                         .again = new_bytes_and_again >> 32,
+                         .new_bytes = new_bytes_and_retransmitted,
+                         .retransmitted = new_bytes_and_retransmitted >> 32,
                          .acked = segments_and_acked >> 32};
   struct nm_cell *cell = shared_cell(slot_and_bytes);
 
@@ -158,7 +159,7 @@ static __always_inline void add_sent(__u32 slot, struct nm_cell *cell,
   }
   if (!alone)
     nm_add_sent(NM_PAIR(slot, sent->bytes), NM_PAIR(segments, sent->acked),
-                NM_PAIR(sent->new_bytes, sent->again));
+                NM_PAIR(sent->new_bytes, sent->retransmitted));
 }
 
 #endif /* NETMETER_BPF_ADD_BPF_H_ */

@@ -87,7 +87,7 @@ static __always_inline void on_connect_listen_or_accept(
    * listener has other flags. */
   if (accepted && (owner->flags & NM_OWNER_CONNECTED))
     return on_established(ops, sk);
-  owner->adopted = 0; /* a clone has its listener's */
+  owner->preexisting = 0; /* a clone has its listener's */
   /* A closed socket may connect again. A new connection has new sequence numbers. A new
    * socket has nothing to forget. */
   if (!accepted && (owner->flags || owner->cookie)) {
@@ -116,7 +116,7 @@ static __always_inline void on_connect_listen_or_accept(
 
 /* Something was retransmitted: `segments`, or by the timer. Only losses lead here. If the
  * series is not known yet, the owner keeps the numbers. */
-static __always_inline void on_sent_again(struct bpf_sock_ops *ops,
+static __always_inline void on_retransmit(struct bpf_sock_ops *ops,
                                           struct bpf_sock *sk, __u32 timeouts,
                                           __u32 segments) {
   struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);

@@ -246,13 +246,14 @@ NM_GLOBAL int nm_is_duplicate(struct __sk_buff *skb, __u64 word, __u32 slot) {
   const bool transport = traits.transport == NM_TRANSPORT_TCP ||
                          traits.transport == NM_TRANSPORT_UDP ||
                          traits.transport == NM_TRANSPORT_SCTP;
-  const bool many = traits.transport != NM_TRANSPORT_TCP && is_for_many(skb);
+  const bool multicast =
+      traits.transport != NM_TRANSPORT_TCP && is_multicast_or_broadcast(skb);
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
   __u32 cookie = NM_ANY_RECEIVER;
   bool udp = is_udp(traits.protocol);
 
-  if (transport && !many && slot) return 0;
+  if (transport && !multicast && slot) return 0;
   /* __sk_receive_skb() runs the hook and removes the device. The sockets of L2TP over IP,
    * and of DCCP over IPv6 up to 6.15, run the hook a second time for the packet. */
   if (!transport && !skb->ifindex) return 1;
@@ -261,10 +262,10 @@ NM_GLOBAL int nm_is_duplicate(struct __sk_buff *skb, __u64 word, __u32 slot) {
     if (sk && sk->type == SOCK_RAW) {
       if (traits.transport == NM_TRANSPORT_SCTP) return 1;
       /* The lookup works for unicast packets only. */
-      if (!many &&
+      if (!multicast &&
           nm_has_receiver(skb, traits.protocol, traits.sport, traits.dport))
         return 1;
-    } else if (!many) {
+    } else if (!multicast) {
       return 0;
     }
   }
@@ -273,12 +274,12 @@ NM_GLOBAL int nm_is_duplicate(struct __sk_buff *skb, __u64 word, __u32 slot) {
   /* One socket receives the packet, except for raw sockets, and for UDP sockets if the
    * packet is multicast or broadcast. Successive sockets count as one: a packet that a
    * new one receives is no duplicate. */
-  if (!sk || sk->type == SOCK_RAW || (many && udp))
+  if (!sk || sk->type == SOCK_RAW || (multicast && udp))
     cookie = bpf_get_socket_cookie(skb);
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
   return nm_is_counted_dup(skb, cookie, owner ? owner->network : 0,
                            traits.sport | (__u32)traits.dport << 16,
-                           many && udp);
+                           multicast && udp);
 }
 
 /* --- TCP that looks like something else ----------------------------------- */
@@ -321,7 +322,7 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
   socket = state_of_socket(owner, cookie);
   tcp = bpf_tcp_sock(sk);
   if (tcp && socket && sk->state != TCP_SYN_SENT) {
-    begin_received(tcp, socket, tcp->rcv_nxt, is_adopted(owner, cookie));
+    begin_received(tcp, socket, tcp->rcv_nxt, is_preexisting(owner, cookie));
     acked = acked_payload(skb, socket, tcp->rcv_nxt);
     if (acked) nm_add_sent(NM_PAIR(slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
     /* Every pending amount is noted when it is added. Otherwise it would stay there. */
@@ -376,7 +377,7 @@ NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
   struct nm_socket *socket;
-  bool adopted;
+  bool preexisting;
 
   if (sk) sk = bpf_sk_fullsock(sk);
   if (sk) {
@@ -386,9 +387,9 @@ NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
   }
   socket = state_of_socket(owner, cookie);
   if (!socket) return 1;
-  adopted = is_adopted(owner, cookie);
-  begin_sent(tcp, socket, seq, adopted);
-  if (tcp_flags & TCP_FLAG_ACK) begin_received(tcp, socket, ack, adopted);
+  preexisting = is_preexisting(owner, cookie);
+  begin_sent(tcp, socket, seq, preexisting);
+  if (tcp_flags & TCP_FLAG_ACK) begin_received(tcp, socket, ack, preexisting);
   return 0;
 }
 
@@ -418,11 +419,12 @@ static __always_inline __u32 split_payload(struct nm_context *c, __u32 *acked) {
  * settle. */
 NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
                                __u64 bytes_and_segments,
-                               __u64 new_bytes_and_again, __u32 acked) {
-  const struct nm_sent sent = {.bytes = bytes_and_segments,
-                               .new_bytes = new_bytes_and_again,
-                               .again = new_bytes_and_again >> 32,
-                               .acked = acked};
+                               __u64 new_bytes_and_retransmitted, __u32 acked) {
+  const struct nm_sent sent = {
+      .bytes = bytes_and_segments,
+      .new_bytes = new_bytes_and_retransmitted,
+      .retransmitted = new_bytes_and_retransmitted >> 32,
+      .acked = acked};
   const __u32 segments = bytes_and_segments >> 32;
   struct nm_cell *cell = shared_cell(slot_and_end);
   __u64 cookie = bpf_get_socket_cookie(skb);
@@ -467,7 +469,7 @@ static __always_inline __u64 count_sent(struct nm_context *c,
   }
   sent->bytes = packet->bytes;
   sent->new_bytes = new_bytes;
-  sent->again = packet->payload - new_bytes;
+  sent->retransmitted = packet->payload - new_bytes;
   sent->acked = acked;
   return NM_PAIR(c->slot, packet->segments);
 }

@@ -55,7 +55,7 @@ static __always_inline bool is_group_address(__u8 first, __u8 last, bool ipv4) {
   return ipv4 ? first >= 0xe0 || last == 0xff : first == 0xff;
 }
 
-static __always_inline bool is_for_many(struct __sk_buff *skb) {
+static __always_inline bool is_multicast_or_broadcast(struct __sk_buff *skb) {
   const bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
   __u8 address[4] = {};
 

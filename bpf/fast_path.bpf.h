@@ -67,7 +67,8 @@ static __always_inline bool plain_wire_size(struct __sk_buff *skb, __u32 header,
   return true;
 }
 
-/* As is_for_many(), for a packet with a 20-byte IPv4 header or an IPv6 header. */
+/* As is_multicast_or_broadcast(), for a packet with a 20-byte IPv4 header or an IPv6
+ * header. */
 static __always_inline bool may_be_duplicate(struct __sk_buff *skb, bool ipv4) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
@@ -180,7 +181,7 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
     sent.new_bytes = new_payload(socket, seq, payload, flags & TCP_FLAG_FIN);
   }
   sent.bytes = bytes;
-  sent.again = payload - sent.new_bytes;
+  sent.retransmitted = payload - sent.new_bytes;
   add_sent(slot, cell, &sent, segments, adds);
   sample_rtt(skb, slot, cell, sent.new_bytes, segments);
   return true;
@@ -214,7 +215,7 @@ static __noinline __u64 count_any_sent(struct __sk_buff *skb,
 }
 
 static __always_inline void count_ingress(struct __sk_buff *skb) {
-  if (nm_config.ways != NM_WAYS_LONG &&
+  if (nm_config.ways != NM_WAYS_FULL &&
       count_plain(skb, NM_INGRESS, NM_ADDS_ATOMIC))
     return;
   nm_any_received(skb);
@@ -227,7 +228,7 @@ static __always_inline void count_egress(struct __sk_buff *skb,
   struct nm_cell *cell;
   __u64 slot_and_segments;
 
-  if (nm_config.ways != NM_WAYS_LONG && count_plain(skb, NM_EGRESS, adds))
+  if (nm_config.ways != NM_WAYS_FULL && count_plain(skb, NM_EGRESS, adds))
     return;
   __builtin_memset(&sent, 0, sizeof(sent));
   slot_and_segments = count_any_sent(skb, &sent);

@@ -83,7 +83,7 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
     }
     bpf_spin_unlock(&flow->lock);
   }
-  if (!taken) add_rest(slot, NM_REST_FULL, 0, &counts);
+  if (!taken) add_rest(slot, NM_UNRECORDED_FULL, 0, &counts);
   return taken;
 }
 

@@ -15,7 +15,7 @@
  *   of a listener         the handshake with this peer: SYN, SYN-ACK, and the
  *                         acknowledgement. A connection that results takes it over
  *   of another socket     the socket and its peer: UDP, ICMP, SCTP, raw sockets
- *   all others            none: they are unrecorded, by series (struct nm_rest)
+ *   all others            none: they are unrecorded, by series (struct nm_unrecorded)
  *
  * The flow's numbers tell which part of TCP's payload is new. If the table has no room
  * for a connection, its numbers are kept with its socket (struct nm_flow_waiting), and go
@@ -37,11 +37,11 @@ struct nm_followed {
   struct nm_packet packet;
   struct nm_flow_key key; /* kind 0: it has no flow */
   __u64 now_ns;
-  __u32 slot;    /* of its series, with NM_SLOT_PENDING */
-  __u32 settled; /* the slot that got the pending amounts; 0: none yet */
-  __u32 reason;  /* if it has no flow: enum nm_rest_reason */
-  __u32 again;   /* TCP: the retransmitted part of its payload */
-  __u32 acked;   /* TCP: received payload that it acknowledges */
+  __u32 slot;          /* of its series, with NM_SLOT_PENDING */
+  __u32 settled;       /* the slot that got the pending amounts; 0: none yet */
+  __u32 reason;        /* if it has no flow: enum nm_unrecorded_reason */
+  __u32 retransmitted; /* TCP: the retransmitted part of its payload */
+  __u32 acked;         /* TCP: received payload that it acknowledges */
 };
 
 /* --- Its series ------------------------------------------------------------ */
@@ -130,7 +130,7 @@ static __always_inline void choose_flow(struct __sk_buff *skb,
                                         const enum nm_direction direction) {
   struct nm_flow_key *key = &f->key;
 
-  f->reason = NM_REST_NO_FLOW;
+  f->reason = NM_UNRECORDED_NO_FLOW;
   if (!sk) return;
   key->protocol = f->packet.protocol;
   if (f->packet.transport == NM_TRANSPORT_TCP) {
@@ -169,12 +169,12 @@ static __always_inline bool begin_connection(struct bpf_sock *sk,
   const bool over =
       sk->state == TCP_CLOSE || (owner && (owner->flags & NM_OWNER_CLOSED));
 
-  f->reason = waiting ? NM_REST_FULL : NM_REST_LATE;
+  f->reason = waiting ? NM_UNRECORDED_FULL : NM_UNRECORDED_LATE;
   if (over) return false;
   /* Only a sent packet may move its numbers, because only sent packets change them. */
   if (waiting && direction == NM_INGRESS) return false;
   beginning->flags = NM_FLOW_PARTIAL;
-  if (!waiting || waiting->adopted) beginning->flags |= NM_FLOW_ADOPTED;
+  if (!waiting || waiting->preexisting) beginning->flags |= NM_FLOW_PREEXISTING;
   if (owner && (owner->flags & NM_OWNER_END_IS_TOLD))
     beginning->flags |= NM_FLOW_TOLD;
   if (owner && (owner->flags & NM_OWNER_CONNECTED))
@@ -220,7 +220,7 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
     if (!has_address(beginning.ends.local))
       packet_address(skb, direction == NM_INGRESS, beginning.ends.local);
   }
-  f->reason = NM_REST_FULL;
+  f->reason = NM_UNRECORDED_FULL;
   if (!begin_flow(&f->key, &beginning, numbers)) return 0;
   if (waiting) bpf_sk_storage_delete(&nm_flow_waiting, sk);
   if (f->key.kind != NM_FLOW_PEER) return 1;
@@ -241,24 +241,24 @@ static __always_inline void split_sent(struct __sk_buff *skb,
                                        struct nm_followed *f,
                                        struct bpf_tcp_sock *tcp,
                                        struct nm_socket *numbers,
-                                       bool adopted) {
+                                       bool preexisting) {
   if ((f->packet.tcp_flags & TCP_FLAG_RST) &&
       !is_own_reset(f->packet.tcp_flags))
     return;
   if (skb->sk && is_of_request(f->packet.tcp_flags, skb->sk->state)) return;
-  begin_sent(tcp, numbers, f->packet.seq, adopted);
-  f->again =
+  begin_sent(tcp, numbers, f->packet.seq, preexisting);
+  f->retransmitted =
       f->packet.payload - new_payload(numbers, f->packet.seq, f->packet.payload,
                                       f->packet.tcp_flags);
   if (!(f->packet.tcp_flags & TCP_FLAG_ACK)) return;
-  begin_received(tcp, numbers, f->packet.ack, adopted);
+  begin_received(tcp, numbers, f->packet.ack, preexisting);
   f->acked = acked_payload(skb, numbers, f->packet.ack);
 }
 
 /* Splits the payload of a packet whose connection found no room. */
 static __noinline int split_waiting(struct __sk_buff *skb,
                                     struct nm_followed *f, __u32 direction) {
-  struct nm_flow_waiting *waiting, first = {.adopted = 1};
+  struct nm_flow_waiting *waiting, first = {.preexisting = 1};
   struct nm_socket *numbers = NULL;
   struct bpf_sock *sk;
 
@@ -274,14 +274,15 @@ static __noinline int split_waiting(struct __sk_buff *skb,
   waiting = bpf_sk_storage_get(&nm_flow_waiting, sk, &first,
                                BPF_SK_STORAGE_GET_F_CREATE);
   if (!waiting) {
-    COUNT_FLOWS(rest_full, 1);
+    COUNT_FLOWS(unrecorded_full, 1);
     return 0;
   }
   if (direction == NM_INGRESS)
     note_fin(&waiting->numbers, f->packet.seq + f->packet.payload,
              f->packet.tcp_flags);
   else
-    split_sent(skb, f, bpf_tcp_sock(sk), &waiting->numbers, waiting->adopted);
+    split_sent(skb, f, bpf_tcp_sock(sk), &waiting->numbers,
+               waiting->preexisting);
   return 0;
 }
 
@@ -318,8 +319,8 @@ static __always_inline void add_sent_to_flow(struct nm_flow_state *state,
 
   state->counts.tx_bytes += packet->bytes;
   state->counts.tx_packets += packet->segments;
-  state->counts.tx_payload_bytes += packet->payload - f->again;
-  state->counts.tx_retransmit_bytes += f->again;
+  state->counts.tx_payload_bytes += packet->payload - f->retransmitted;
+  state->counts.tx_retransmit_bytes += f->retransmitted;
   state->counts.rx_payload_bytes += f->acked;
   if (packet->transport != NM_TRANSPORT_TCP) return;
   state->tx_tcp_flags |= packet->tcp_flags;
@@ -335,7 +336,7 @@ static __always_inline void add_sent_to_flow(struct nm_flow_state *state,
  * were retransmitted, or overtaken. */
 static __always_inline void add_received_to_flow(
     struct nm_flow_state *state, const struct nm_packet *packet) {
-  __u32 first, end, again = 0;
+  __u32 first, end, retransmitted = 0;
 
   state->counts.rx_bytes += packet->bytes;
   state->counts.rx_packets += packet->segments;
@@ -348,10 +349,10 @@ static __always_inline void add_received_to_flow(
   end = first + packet->payload;
   if (packet->payload) {
     if ((state->flags & NM_FLOW_RX_NUMBERS) && before(first, state->rx_end)) {
-      again = state->rx_end - first;
-      if (again > packet->payload) again = packet->payload;
+      retransmitted = state->rx_end - first;
+      if (retransmitted > packet->payload) retransmitted = packet->payload;
     }
-    state->counts.rx_retransmit_bytes += again;
+    state->counts.rx_retransmit_bytes += retransmitted;
     if (!(state->flags & NM_FLOW_RX_NUMBERS) || before(state->rx_end, end))
       state->rx_end = end;
     state->flags |= NM_FLOW_RX_NUMBERS;
@@ -405,14 +406,14 @@ static __always_inline enum nm_added try_add(
   state = &flow->state;
   if (state->id != id || (state->flags & NM_FLOW_GONE)) {
     added = NM_ADD_NOT;
-    f->reason = NM_REST_LATE;
+    f->reason = NM_UNRECORDED_LATE;
   } else {
-    f->reason = NM_REST_UPLINK;
+    f->reason = NM_UNRECORDED_UPLINK;
     added = match_series(state, f);
     /* If it is not added, these numbers go with it to the unrecorded packets. */
     if (added != NM_ADD_MOVED && tcp)
       split_sent(skb, f, tcp, &state->numbers,
-                 !!(state->flags & NM_FLOW_ADOPTED));
+                 !!(state->flags & NM_FLOW_PREEXISTING));
     if (direction == NM_INGRESS && f->packet.transport == NM_TRANSPORT_TCP)
       note_fin(&state->numbers, f->packet.seq + f->packet.payload,
                f->packet.tcp_flags);
@@ -461,13 +462,13 @@ static __noinline int add_packet_to_rest(struct __sk_buff *skb,
   struct nm_flow_counts counts = {};
 
   if (!f) return 0;
-  if (f->reason == NM_REST_FULL && f->key.kind == NM_FLOW_CONNECTION)
+  if (f->reason == NM_UNRECORDED_FULL && f->key.kind == NM_FLOW_CONNECTION)
     split_waiting(skb, f, direction);
   if (direction == NM_EGRESS) {
     counts.tx_bytes = f->packet.bytes;
     counts.tx_packets = f->packet.segments;
-    counts.tx_payload_bytes = f->packet.payload - f->again;
-    counts.tx_retransmit_bytes = f->again;
+    counts.tx_payload_bytes = f->packet.payload - f->retransmitted;
+    counts.tx_retransmit_bytes = f->retransmitted;
     counts.rx_payload_bytes = f->acked;
   } else {
     counts.rx_bytes = f->packet.bytes;

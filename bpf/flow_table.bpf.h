@@ -6,13 +6,13 @@
  * All of them hold its lock for that. The program that ends a flow marks it as gone and
  * copies the counters in one step under the lock. A program that comes later sees the
  * mark and counts elsewhere. So each packet is in one record, or among the unrecorded
- * packets (struct nm_rest).
+ * packets (struct nm_unrecorded).
  *
  * The kernel may give the memory of a deleted flow to the next one while a program on
  * another CPU still has the pointer. nm_flow_state.id detects that.
  *
  * A record for which the ring buffer has no room is counted, and its bytes are added to
- * nm_rest for its series. So the sum stays exact.
+ * nm_unrecorded for its series. So the sum stays exact.
  *
  * A remote sender can make flows without a real source: a SYN or a datagram may have any
  * source address. Flows that begin in this way have a part of the table. Established
@@ -58,7 +58,7 @@ struct {
  * which part of its payload is new. */
 struct nm_flow_waiting {
   struct nm_socket numbers;
-  __u32 adopted; /* as NM_FLOW_ADOPTED */
+  __u32 preexisting; /* as NM_FLOW_PREEXISTING */
 };
 struct {
   __uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -68,14 +68,14 @@ struct {
 } nm_flow_waiting SEC(".maps");
 
 /* series (while its slot is its own) and reason -> counts that are in no record. Full:
- * rest_full. */
+ * unrecorded_full. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(map_flags, BPF_F_NO_PREALLOC);
   __uint(max_entries, 65536);
-  __type(key, struct nm_rest_key);
-  __type(value, struct nm_rest);
-} nm_rest SEC(".maps");
+  __type(key, struct nm_unrecorded_key);
+  __type(value, struct nm_unrecorded);
+} nm_unrecorded SEC(".maps");
 
 /* The maximum number of flows of strangers. `netmeter flows` sets it. */
 const volatile __u32 nm_most_strangers = 131072;
@@ -153,23 +153,23 @@ static __always_inline __u64 id_of_key(const struct nm_flow_key *key) {
 
 static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
                                const struct nm_flow_counts *counts) {
-  struct nm_rest_key key = {.slot = slot, .reason = reason};
+  struct nm_unrecorded_key key = {.slot = slot, .reason = reason};
   struct nm_stats *stats = stats_of_meter();
-  struct nm_rest *rest;
+  struct nm_unrecorded *rest;
   __u32 zero = 0;
   void *zeros;
 
   if (!counts) return 0;
   /* A slot is not reused before all programs that have it have ended. */
   if (stats) key.moves = (*(volatile __u64 *)&stats->moves + 1) & ~1ULL;
-  rest = bpf_map_lookup_elem(&nm_rest, &key);
+  rest = bpf_map_lookup_elem(&nm_unrecorded, &key);
   if (!rest) {
     zeros = bpf_map_lookup_elem(&nm_flow_zero, &zero);
-    if (zeros) bpf_map_update_elem(&nm_rest, &key, zeros, BPF_NOEXIST);
-    rest = bpf_map_lookup_elem(&nm_rest, &key);
+    if (zeros) bpf_map_update_elem(&nm_unrecorded, &key, zeros, BPF_NOEXIST);
+    rest = bpf_map_lookup_elem(&nm_unrecorded, &key);
   }
   if (!rest) {
-    COUNT_FLOWS(rest_full, 1);
+    COUNT_FLOWS(unrecorded_full, 1);
     return 0;
   }
   __sync_fetch_and_add(&rest->records, records);
@@ -302,7 +302,7 @@ static __noinline int lose_flow(const struct nm_flow_key *key,
   if (!ends) return 0;
   if (slot) {
     COUNT_FLOWS(lost, 1);
-    add_rest(slot, NM_REST_LOST, 1, &counts);
+    add_rest(slot, NM_UNRECORDED_LOST, 1, &counts);
   }
   if (!goes_on(ending)) count_gone(flags);
   return 1;

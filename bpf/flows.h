@@ -66,9 +66,9 @@ NM_STATIC_ASSERT(sizeof(struct nm_flow_device) == 2 * 4 + NM_INTERFACE_BYTES);
 #define NM_FLOW_PENDING 0x800 /* its bytes are in the pending series */
 #define NM_FLOW_CLOSED 0x1000 /* the socket has ended; a RST may still follow */
 #define NM_FLOW_TOLD 0x2000   /* a hook tells when the connection ends */
-#define NM_FLOW_RX_NUMBERS 0x4000 /* rx_end is set */
-#define NM_FLOW_STRANGER 0x8000   /* it began with a packet sent to us */
-#define NM_FLOW_ADOPTED 0x10000   /* its socket is older than the programs */
+#define NM_FLOW_RX_NUMBERS 0x4000   /* rx_end is set */
+#define NM_FLOW_STRANGER 0x8000     /* it began with a packet sent to us */
+#define NM_FLOW_PREEXISTING 0x10000 /* its socket is older than the programs */
 
 struct nm_flow_state {
   nm_u64 id; /* of its key: shows whether the value is another flow's by now */
@@ -146,24 +146,25 @@ struct nm_flow_record {
 };
 
 /* Counts that are in no record, and why. */
-enum nm_rest_reason {
-  NM_REST_NO_FLOW = 1, /* without a socket, or TCP of a raw socket */
-  NM_REST_LATE = 2,    /* the connection's record was already written */
-  NM_REST_FULL = 3,    /* the table of flows was full */
-  NM_REST_LOST = 4,    /* records for which the ring buffer had no room */
-  NM_REST_UPLINK = 5,  /* by another uplink, before the connection had a name */
+enum nm_unrecorded_reason {
+  NM_UNRECORDED_NO_FLOW = 1, /* without a socket, or TCP of a raw socket */
+  NM_UNRECORDED_LATE = 2,    /* the connection's record was already written */
+  NM_UNRECORDED_FULL = 3,    /* the table of flows was full */
+  NM_UNRECORDED_LOST = 4,    /* records for which the ring buffer had no room */
+  NM_UNRECORDED_UPLINK =
+      5, /* by another uplink, before the connection had a name */
 };
 
-/* Key and value of `nm_rest`. */
-struct nm_rest_key {
+/* Key and value of `nm_unrecorded`. */
+struct nm_unrecorded_key {
   nm_u32 slot;
-  nm_u32 reason; /* enum nm_rest_reason */
+  nm_u32 reason; /* enum nm_unrecorded_reason */
   /* nm_stats.moves, even: later the slot may be of another series. */
   nm_u64 moves;
 };
-NM_STATIC_ASSERT(sizeof(struct nm_rest_key) == 2 * 4 + 8);
-struct nm_rest {
-  nm_u64 records; /* NM_REST_LOST */
+NM_STATIC_ASSERT(sizeof(struct nm_unrecorded_key) == 2 * 4 + 8);
+struct nm_unrecorded {
+  nm_u64 records; /* NM_UNRECORDED_LOST */
   struct nm_flow_counts counts;
 };
 
@@ -172,9 +173,9 @@ struct nm_flow_stats {
   nm_u64 records; /* written into the ring buffer */
   nm_u64 lost;    /* records for which the ring buffer had no room */
   nm_u64 full;    /* attempts to add a flow that found no room, or no memory */
-  /* Packets and lost records that are in no entry of `nm_rest`, or whose new payload is
-   * unknown. */
-  nm_u64 rest_full;
+  /* Packets and lost records that are in no entry of `nm_unrecorded`, or whose new
+   * payload is unknown. */
+  nm_u64 unrecorded_full;
   nm_u64 strangers; /* number of flows with NM_FLOW_STRANGER */
 };
 

@@ -63,7 +63,7 @@ enum nm_adds {
  * (fast_path.bpf.h). */
 enum nm_ways {
   NM_WAYS_BOTH = 0,
-  NM_WAYS_LONG = 1, /* tests: all packets take the full path */
+  NM_WAYS_FULL = 1, /* tests: all packets take the full path */
   NM_WAYS_FAST = 2, /* tests: only packets on the fast path are counted */
 };
 
@@ -403,7 +403,8 @@ struct nm_owner {
   nm_u16 counted; /* slot in which the connection is counted; 0: none */
   nm_u32 network; /* low bits of its namespace's cookie; 0: unknown */
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
-  nm_u32 adopted; /* low bits of the socket's cookie, if older than the meter */
+  nm_u32
+      preexisting; /* low bits of the socket's cookie, if older than the meter */
   nm_u32
       start; /* NM_START() of the process; 0 also before this field existed */
   /* As in nm_tcp: kept here while there is no series to count them in. */

@@ -108,10 +108,10 @@ int nm_sockops(struct bpf_sock_ops *ops) {
       on_established(ops, sk);
       break;
     case BPF_SOCK_OPS_RTO_CB:
-      if (!ops->args[2]) on_sent_again(ops, sk, 1, 0); /* else it gives up */
+      if (!ops->args[2]) on_retransmit(ops, sk, 1, 0); /* else it gives up */
       break;
     case BPF_SOCK_OPS_RETRANS_CB:
-      on_sent_again(ops, sk, 0, ops->args[1]);
+      on_retransmit(ops, sk, 0, ops->args[1]);
       break;
     case BPF_SOCK_OPS_STATE_CB:
       if (ops->args[1] == TCP_CLOSE) on_closed(ops, sk);

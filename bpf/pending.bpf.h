@@ -46,7 +46,7 @@ static __always_inline void add_pending_sent(struct nm_pending *pending,
   __sync_fetch_and_add(&pending->tx_bytes, sent->bytes);
   __sync_fetch_and_add(&pending->tx_packets, segments);
   __sync_fetch_and_add(&pending->tx_payload_bytes, sent->new_bytes);
-  __sync_fetch_and_add(&pending->tx_retransmit_bytes, sent->again);
+  __sync_fetch_and_add(&pending->tx_retransmit_bytes, sent->retransmitted);
   __sync_fetch_and_add(&pending->rx_payload_bytes, sent->acked);
 }
 

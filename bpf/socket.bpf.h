@@ -112,7 +112,7 @@ static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
   }
   owner->attribution.service = NM_NAME_UNATTRIBUTED;
   owner->attribution.kind = NM_KIND_UNATTRIBUTED;
-  owner->adopted = (__u32)cookie;
+  owner->preexisting = (__u32)cookie;
   COUNT(unowned_sockets, 1);
   return owner;
 }
@@ -158,9 +158,9 @@ static __always_inline struct nm_socket *find_socket(struct nm_owner *owner,
 }
 
 /* Whether a socket is older than the meter. */
-static __always_inline bool is_adopted(const struct nm_owner *owner,
-                                       __u64 cookie) {
-  return owner && owner->adopted == (__u32)cookie;
+static __always_inline bool is_preexisting(const struct nm_owner *owner,
+                                           __u64 cookie) {
+  return owner && owner->preexisting == (__u32)cookie;
 }
 
 /* One load, so that no packet sees half of a change. */

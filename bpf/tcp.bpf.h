@@ -45,10 +45,10 @@ static __always_inline bool before(__u32 a, __u32 b) {
  * pre-existing socket, which is older than the meter, it is the kernel's snd_nxt. */
 static __always_inline void begin_sent(struct bpf_tcp_sock *tcp,
                                        struct nm_socket *socket, __u32 seq,
-                                       bool adopted) {
+                                       bool preexisting) {
   if (socket->tx_valid) return;
   socket->tx_end = seq;
-  if (adopted && tcp && before(seq, tcp->snd_nxt))
+  if (preexisting && tcp && before(seq, tcp->snd_nxt))
     socket->tx_end = tcp->snd_nxt;
   socket->tx_valid = 1;
 }
@@ -56,11 +56,11 @@ static __always_inline void begin_sent(struct bpf_tcp_sock *tcp,
 /* Received numbers start with the first acknowledgement. */
 static __always_inline void begin_received(struct bpf_tcp_sock *tcp,
                                            struct nm_socket *socket, __u32 ack,
-                                           bool adopted) {
+                                           bool preexisting) {
   if (socket->rx_valid) return;
   socket->rx_ack = ack - NM_ALWAYS_NEW;
   /* An accepted socket may have received before it first sends. */
-  if (tcp && !adopted)
+  if (tcp && !preexisting)
     socket->rx_ack = tcp->rcv_nxt - (__u32)tcp->bytes_received;
   socket->rx_valid = 1;
 }

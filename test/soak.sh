@@ -23,7 +23,7 @@
 # watch. Prints a line for each round. In it:
 #
 #   - the interface and the meter may differ by packets of named kinds only
-#     (docs/counting.md#uncounted-traffic);
+#     (docs/counting.md#unnamed-traffic);
 #   - the payload of the witness and of registered processes must be under their names,
 #     and payload without a name may only belong to new names;
 #   - no reader may fail, or see a value or the sum decrease, except values of as many

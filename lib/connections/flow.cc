@@ -339,7 +339,8 @@ void AddCounts(Table* table) {
       },
       Unit::kMicroseconds);
   table->Text(41, "reason", [](const FlowRow& row) {
-    return row.line == FlowLine::kRemainder ? RestName(row.reason) : "";
+    return row.line == FlowLine::kRemainder ? UnrecordedReasonName(row.reason)
+                                            : "";
   });
   table->Number(42, "records", [](const FlowRow& row) {
     return row.line == FlowLine::kFlow ? 1 : row.records;
@@ -415,17 +416,17 @@ std::string ClosedBy(const nm_flow_record& record) {
   return end == "closed" ? "local" : "";
 }
 
-std::string RestName(uint32_t reason) {
+std::string UnrecordedReasonName(uint32_t reason) {
   switch (reason) {
-    case NM_REST_NO_FLOW:
+    case NM_UNRECORDED_NO_FLOW:
       return "no_flow";
-    case NM_REST_LATE:
+    case NM_UNRECORDED_LATE:
       return "late";
-    case NM_REST_FULL:
+    case NM_UNRECORDED_FULL:
       return "table_full";
-    case NM_REST_LOST:
+    case NM_UNRECORDED_LOST:
       return "lost_records";
-    case NM_REST_UPLINK:
+    case NM_UNRECORDED_UPLINK:
       return "other_uplink";
   }
   return absl::StrCat("reason_", reason);
@@ -493,7 +494,7 @@ std::string TableLine(const FlowRow& row, const TextLayout& layout,
                                   : "-");
     add(absl::StrCat("(",
                      lost ? absl::StrCat(row.records, " lost records")
-                          : RestName(row.reason),
+                          : UnrecordedReasonName(row.reason),
                      ")"));
     add("-");
   }
@@ -579,7 +580,7 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
 // If a move happened between the packet and this call, the slot's present name is used:
 // most slots keep theirs. A slot without a series was just evicted, and keeps its earlier
 // name.
-void FlowNames::Know(const nm_rest_key& key) {
+void FlowNames::Know(const nm_unrecorded_key& key) {
   const std::pair<uint32_t, nm_u64> place(key.slot, key.moves);
   const auto after = known_.lower_bound(place);
   if (after != known_.end() && after->first == place) return;
@@ -613,7 +614,8 @@ FlowRow FlowNames::RowOfLost(uint64_t records) const {
   return row;
 }
 
-FlowRow FlowNames::RowOf(const nm_rest_key& key, const nm_rest& rest) {
+FlowRow FlowNames::RowOf(const nm_unrecorded_key& key,
+                         const nm_unrecorded& rest) {
   Know(key);
   const auto known = known_.find({key.slot, key.moves});
   FlowRow row = RowUntilNow(FlowLine::kRemainder);

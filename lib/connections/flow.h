@@ -43,10 +43,11 @@ struct FlowRow {
   // the read.
   uint64_t start_ns = 0;
   uint64_t end_ns = 0;
-  Sample series;         // the key alone: kind, name, destination and so on
-  std::string process;   // that made the socket; "": OwnerNames finds none
-  uint32_t reason = 0;   // enum nm_rest_reason, only for uncounted traffic
-  uint64_t records = 0;  // number of lost records
+  Sample series;        // the key alone: kind, name, destination and so on
+  std::string process;  // that made the socket; "": OwnerNames finds none
+  uint32_t reason =
+      0;  // enum nm_unrecorded_reason, only for unrecorded traffic
+  uint64_t records = 0;        // number of lost records
   nm_flow_counts counts = {};  // for all lines
 };
 
@@ -59,7 +60,7 @@ const std::vector<FlowField>& FlowFields();
 // the side that closed it: "local", "remote", or "" if neither did.
 std::string EndName(const nm_flow_record& record);
 std::string ClosedBy(const nm_flow_record& record);
-std::string RestName(uint32_t reason);
+std::string UnrecordedReasonName(uint32_t reason);
 
 // Appends one object, in one line and without a newline.
 void AppendJson(const FlowRow& row, const Origin& origin, std::string* out);
@@ -72,12 +73,12 @@ TextLayout FlowLayout(size_t width);
 std::string TableLine(const FlowRow& row, const TextLayout& layout,
                       SizeUnits sizes);
 
-// Adds the counters of a row of uncounted traffic to another one.
+// Adds the counters of a row of unrecorded traffic to another one.
 void AddRemainder(const FlowRow& row, FlowRow* sum);
 
 // Whether the row's series passes the filter: its service, destination and uplink.
 bool MatchesSeries(const SocketFilter& filter, const FlowRow& row);
-// Also compares the ends of a flow. Uncounted traffic has none.
+// Also compares the ends of a flow. Unrecorded traffic has none.
 bool Matches(const SocketFilter& filter, const FlowRow& row);
 
 // Adds names to records. It is made when its follower begins.
@@ -90,10 +91,10 @@ class FlowNames {
 
   FlowRow RowOf(const nm_flow_record& record);
 
-  // For uncounted traffic, with the name that the series had. A slot may get another
+  // For unrecorded traffic, with the name that the series had. A slot may get another
   // series later. So call Know() several times a second with the present keys.
-  FlowRow RowOf(const nm_rest_key& key, const nm_rest& rest);
-  void Know(const nm_rest_key& key);
+  FlowRow RowOf(const nm_unrecorded_key& key, const nm_unrecorded& rest);
+  void Know(const nm_unrecorded_key& key);
 
   // The number of lost records so far.
   FlowRow RowOfLost(uint64_t records) const;
@@ -108,7 +109,7 @@ class FlowNames {
   nm_u64 moves_ = 1;  // valid for by_slot_
   std::unordered_map<uint32_t, Sample> by_slot_;
   OwnerNames owners_;
-  // Key: slot and nm_rest_key.moves.
+  // Key: slot and nm_unrecorded_key.moves.
   std::map<std::pair<uint32_t, nm_u64>, std::shared_ptr<const Sample>> known_;
 };
 

@@ -253,7 +253,7 @@ TEST(Flow, ARstThatNoHookSawHasASide) {
 TEST(Flow, ALineThatIsNoFlowHasNoAddresses) {
   FlowRow row = Row();
   row.line = FlowLine::kRemainder;
-  row.reason = NM_REST_LOST;
+  row.reason = NM_UNRECORDED_LOST;
   row.records = 12;
   nlohmann::json json = Json(row);
   EXPECT_EQ(json["record"], "remainder");
@@ -349,7 +349,7 @@ TEST(Flow, FiltersCompareEndsAndNames) {
   EXPECT_TRUE(Matches(filter, Row()));
   filter.ports = {80};
   EXPECT_FALSE(Matches(filter, Row()));
-  // Uncounted traffic has no addresses.
+  // Unrecorded traffic has no addresses.
   FlowRow row = Row();
   row.line = FlowLine::kRemainder;
   EXPECT_TRUE(Matches(filter, row));

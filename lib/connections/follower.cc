@@ -32,8 +32,8 @@ constexpr std::chrono::milliseconds kScanInterval{250};
 // The RST that ends a socket may follow its end, but within the same call.
 constexpr uint64_t kRstNs = 100000000;
 constexpr uint32_t kBatch = 512;
-constexpr uint32_t kSlots = 65536;      // nm_socket.word has 16 bits of a slot
-constexpr uint32_t kMostRests = 65536;  // maximum of nm_rest
+constexpr uint32_t kSlots = 65536;  // nm_socket.word has 16 bits of a slot
+constexpr uint32_t kMaxUnrecorded = 65536;  // maximum of nm_unrecorded
 // The number of flows that a scan copies out of the kernel; the next scan continues from
 // there. This takes some ten milliseconds, however many flows other hosts' SYNs make. A
 // scan of a whole table of 262,144 takes four seconds.
@@ -168,7 +168,7 @@ absl::StatusOr<UniqueFd> OpenMetersCgroup(const std::string& path,
 bool IsOurs(const char* map) {
   for (const char* const ours :
        {"nm_flow_prefixes", "nm_flow_refused", "nm_flows", "nm_flow_zero",
-        "nm_flow_sockets", "nm_flow_waiting", "nm_rest", "nm_flow_stats",
+        "nm_flow_sockets", "nm_flow_waiting", "nm_unrecorded", "nm_flow_stats",
         "nm_flow_events", "nm_duplicates"}) {
     if (strcmp(map, ours) == 0) return true;
   }
@@ -506,11 +506,11 @@ nm_flow_stats Follower::Stats() const {
   return stats;
 }
 
-absl::StatusOr<std::vector<FlowRest>> Follower::Rests() const {
-  const int map = bpf_map__fd(skeleton_->maps.nm_rest);
-  std::vector<FlowRest> rests;
-  std::vector<nm_rest_key> keys(kBatch);
-  std::vector<nm_rest> values(kBatch);
+absl::StatusOr<std::vector<FlowUnrecorded>> Follower::Unrecorded() const {
+  const int map = bpf_map__fd(skeleton_->maps.nm_unrecorded);
+  std::vector<FlowUnrecorded> rests;
+  std::vector<nm_unrecorded_key> keys(kBatch);
+  std::vector<nm_unrecorded> values(kBatch);
   uint32_t position = 0, next = 0;
   bool first = true;
   for (;;) {
@@ -518,7 +518,7 @@ absl::StatusOr<std::vector<FlowRest>> Follower::Rests() const {
     const int error =
         bpf_map_lookup_batch(map, first ? nullptr : &position, &next,
                              keys.data(), values.data(), &count, nullptr);
-    if (error == -ENOSPC && keys.size() <= kMostRests) {
+    if (error == -ENOSPC && keys.size() <= kMaxUnrecorded) {
       keys.resize(keys.size() * 2);  // a bucket has more
       values.resize(keys.size());
       continue;

@@ -59,9 +59,9 @@ struct FollowOptions {
 
 // Traffic of one series that is in no record, for one reason. A series may have several,
 // with other keys.
-struct FlowRest {
-  nm_rest_key key;
-  nm_rest value;
+struct FlowUnrecorded {
+  nm_unrecorded_key key;
+  nm_unrecorded value;
 };
 
 class Follower {
@@ -84,7 +84,7 @@ class Follower {
   absl::Status Poll(int wait_ms, const Body& body);
 
   // Detaches the programs, ends all remaining flows, and calls body(record) for each.
-  // After it, the records and Rests() contain everything that was counted.
+  // After it, the records and Unrecorded() contain everything that was counted.
   absl::Status Stop(const Body& body);
 
   // No more records of this series. `moves`: nm_stats.moves before its name was read; the
@@ -92,7 +92,7 @@ class Follower {
   void Refuse(uint32_t slot, uint64_t moves);
 
   nm_flow_stats Stats() const;
-  absl::StatusOr<std::vector<FlowRest>> Rests() const;
+  absl::StatusOr<std::vector<FlowUnrecorded>> Unrecorded() const;
   const std::shared_ptr<const SharedMaps>& maps() const { return maps_; }
 
  private:

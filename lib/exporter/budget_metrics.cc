@@ -97,8 +97,8 @@ BudgetMetrics::BudgetMetrics(const std::string& config,
 
 BudgetMetrics::~BudgetMetrics() { ending_ = true; }
 
-constexpr std::chrono::milliseconds BudgetMetrics::kPatience;
-constexpr std::chrono::milliseconds BudgetMetrics::kLockPatience;
+constexpr std::chrono::milliseconds BudgetMetrics::kTimeout;
+constexpr std::chrono::milliseconds BudgetMetrics::kLockTimeout;
 
 absl::Status BudgetMetrics::ReadInto(Values* values) const {
   auto budgets = ReadBudgetFile(config_);
@@ -112,7 +112,7 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
   }
   SortByLabels(&values->limits);
   const auto history =
-      OpenHistory(database_, Database::Mode::kRead, kLockPatience);
+      OpenHistory(database_, Database::Mode::kRead, kLockTimeout);
   if (!history.ok()) {
     return budgets->empty() ? absl::OkStatus() : history.status();
   }
@@ -157,7 +157,7 @@ void BudgetMetrics::Begin() {
   }
   try {
     reading_ = std::async(std::launch::async, &BudgetMetrics::Read, this);
-    reading_.wait_for(kPatience);
+    reading_.wait_for(kTimeout);
   } catch (const std::system_error& error) {  // no thread could be started
     values_.status = absl::ResourceExhaustedError(
         absl::StrCat("read the budgets: ", error.what()));

@@ -11,7 +11,7 @@
 // file needs no restart.
 //
 // A separate thread reads them, so that a slow disk or hundreds of budgets delay a
-// scrape by kPatience at most. A page made during a read has the values of the previous
+// scrape by kTimeout at most. A page made during a read has the values of the previous
 // read.
 //
 // Threads: one, beside the reading thread.
@@ -37,11 +37,11 @@ class BudgetMetrics {
   using Clock = std::chrono::steady_clock;
 
   // How long AddTo() waits for a read that it begins.
-  static constexpr std::chrono::milliseconds kPatience{250};
+  static constexpr std::chrono::milliseconds kTimeout{250};
   // How long a read waits for the lock on the history, and so the longest time that the
   // destructor waits for a read. `netmeter record` does not block readers
   // (docs/history.md).
-  static constexpr std::chrono::milliseconds kLockPatience{500};
+  static constexpr std::chrono::milliseconds kLockTimeout{500};
 
   // Publishes the budgets in `config`, and the counters of the meter that was recorded
   // last; nothing if `config` is kOff. Reads nothing yet.

@@ -336,7 +336,7 @@ class Server {
 
  private:
   // How long poll(2) may wait, in milliseconds; -1: without limit.
-  int Patience() const;
+  int PollTimeout() const;
   bool MayRead(int client, const ucred& peer);
   void Answer(UniqueFd client);
 
@@ -355,7 +355,7 @@ class Server {
 
 // An unread answer keeps the server from exiting: the next server would not know of it,
 // and a user could get a full quota from each.
-int Server::Patience() const {
+int Server::PollTimeout() const {
   if (unread_.empty() && options_.idle_seconds == 0) return -1;
   const auto until =
       unread_.empty()
@@ -439,7 +439,7 @@ void Server::Answer(UniqueFd client) {
 absl::Status Server::Run(int listener, int stop) {
   for (;;) {
     pollfd polled[] = {{listener, POLLIN, 0}, {stop, POLLIN, 0}};
-    const int ready = poll(polled, 2, Patience());
+    const int ready = poll(polled, 2, PollTimeout());
     if (ready < 0) {
       if (errno == EINTR) continue;
       return ErrnoStatus(errno, "poll");

@@ -14,7 +14,7 @@ namespace {
 
 // "nmhi", for file(1), and to distinguish a history from any other database.
 constexpr int64_t kApplicationId = 0x6e6d6869;
-constexpr int64_t kSchemaVersion = 5;
+constexpr int64_t kSchemaVersion = 6;
 
 // docs/history.md explains it, and a test compares the two.
 constexpr char kSchema[] = R"(
@@ -80,6 +80,10 @@ CREATE TABLE interface(
 constexpr char kRenameDevice[] =
     "ALTER TABLE interface RENAME COLUMN device TO network;";
 
+// The kind of these series until version 5.
+constexpr char kRenameUncounted[] =
+    "UPDATE series SET kind = 'unnamed' WHERE kind = 'uncounted';";
+
 // Added in version 4.
 constexpr char kSamples[] = R"(
 CREATE TABLE five_minutes(
@@ -106,9 +110,11 @@ absl::Status MakeTables(Database* database) {
   if (!version.ok()) return version.status();
   // Another process may have been faster.
   if (*version == kSchemaVersion) return absl::OkStatus();
-  for (const char* tables : {*version == 0 ? kSchema : "",
-                             *version == 4 ? kRenameDevice : kInterfaces,
-                             *version == 4 ? "" : kSamples}) {
+  for (const char* tables : {*version == 0 ? kSchema : kRenameUncounted,
+                             *version == 4   ? kRenameDevice
+                             : *version == 5 ? ""
+                                             : kInterfaces,
+                             *version >= 4 ? "" : kSamples}) {
     NETMETER_RETURN_IF_ERROR(database->Execute(absl::StrReplaceAll(
         tables, {{"$", CounterColumns("$ INTEGER NOT NULL")},
                  {"%", CounterColumns("t.$")}})));
@@ -140,7 +146,7 @@ std::string CounterColumns(absl::string_view format) {
 
 absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
     const std::string& path, Database::Mode mode,
-    std::chrono::milliseconds patience) {
+    std::chrono::milliseconds timeout) {
   struct stat status = {};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
@@ -148,7 +154,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
   // SQLite gives names with this beginning a meaning: ":memory:".
   auto database = Database::Open(
       absl::StartsWith(path, ":") ? absl::StrCat("./", path) : path, mode,
-      patience);
+      timeout);
   if (absl::IsNotFound(database.status())) {
     return absl::NotFoundError(
         absl::StrCat("no history at ", path, " (netmeter record makes it)"));

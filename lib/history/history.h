@@ -36,7 +36,7 @@ constexpr char kDefaultHistory[] = "/var/lib/netmeter/history.db";
 //   FailedPrecondition  it is another program's database, or of a newer version
 absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
     const std::string& path, Database::Mode mode,
-    std::chrono::milliseconds patience = Database::kPatience);
+    std::chrono::milliseconds timeout = Database::kTimeout);
 
 // size_units of the meter that was recorded last; binary if the history does not have it.
 absl::StatusOr<SizeUnits> ReadSizeUnits(Database* history);

@@ -236,9 +236,8 @@ SeriesName SeriesOf(const std::string& kind, const std::string& name,
   return {kind, name, "", TransportName(Transport::kOther), path, uplink};
 }
 
-SeriesName NameOfUncounted(const std::string& uplink) {
-  return SeriesOf(kUncountedKind, kUncountedName, PathName(Path::kDirect),
-                  uplink);
+SeriesName NameOfUnnamed(const std::string& uplink) {
+  return SeriesOf(kUnnamedKind, kUnnamedName, PathName(Path::kDirect), uplink);
 }
 
 }  // namespace
@@ -262,28 +261,27 @@ void AddLinks(LinkCounts counts, const Totals& before, Totals* now) {
     if (uplink != rest.end()) uplink->second -= series.second;
   }
   const auto last_of = [&](const std::string& uplink) {
-    const auto last = before.find(NameOfUncounted(uplink));
+    const auto last = before.find(NameOfUnnamed(uplink));
     return last == before.end() ? Counters() : last->second;
   };
   for (auto& link : counts) {
     const auto to = counts.find(link.second.moved_to);
     if (to == counts.end()) continue;
-    Counters& uncounted = rest[link.first.first];
+    Counters& unnamed = rest[link.first.first];
     const Counters last = last_of(link.first.first);
     for (size_t i = 0; i < kLinkCounters; ++i) {
       const int64_t part =
-          std::max<int64_t>(0, std::min(last.value[i] - uncounted.value[i],
+          std::max<int64_t>(0, std::min(last.value[i] - unnamed.value[i],
                                         to->second.counted.value[i]));
       link.second.counted.value[i] += part;
-      uncounted.value[i] += part;
+      unnamed.value[i] += part;
       to->second.counted.value[i] -= part;
       rest[to->first.first].value[i] -= part;
     }
   }
   for (auto& uplink : rest) {
-    Counters& uncounted = uplink.second;
-    std::fill(uncounted.value.begin() + kLinkCounters, uncounted.value.end(),
-              0);
+    Counters& unnamed = uplink.second;
+    std::fill(unnamed.value.begin() + kLinkCounters, unnamed.value.end(), 0);
     const Counters last = last_of(uplink.first);
     for (const auto& link : counts) {
       if (link.first.first != uplink.first) continue;
@@ -291,19 +289,19 @@ void AddLinks(LinkCounts counts, const Totals& before, Totals* now) {
       const int64_t headers[] = {link.second.tx_headers,
                                  link.second.rx_headers};
       for (size_t i = 0; i < kLinkCounters; ++i) {
-        const int64_t grown = uncounted.value[i] - last.value[i];
+        const int64_t grown = unnamed.value[i] - last.value[i];
         int64_t correction = 0;
         if (i < std::size(headers) && grown > 0) {
           correction = -std::min(headers[i], grown);
         }
         if (link.second.ended && grown < 0) correction = -grown;
         counted.value[i] += correction;
-        uncounted.value[i] += correction;
+        unnamed.value[i] += correction;
       }
       (*now)[SeriesOf(kInterfaceKind, link.first.second, kInterfacePath,
                       uplink.first)] += counted;
     }
-    (*now)[NameOfUncounted(uplink.first)] = uncounted;
+    (*now)[NameOfUnnamed(uplink.first)] = unnamed;
   }
 }
 

@@ -63,7 +63,7 @@ using LinkCounts = std::map<std::pair<std::string, std::string>, LinkCount>;
 LinkCounts CountLinks(const LinkReading& reading, SeenLinks* seen);
 
 // Adds to *now the series of interfaces (kind kInterfaceKind, path kInterfacePath) and of
-// uncounted traffic. The latter makes the sum of an uplink's traffic equal to the sum of
+// unnamed traffic. The latter makes the sum of an uplink's traffic equal to the sum of
 // its interfaces. It is negative if these counted less, such as GSO packets as one.
 // `before` and *now are totals of one meter.
 void AddLinks(LinkCounts counts, const Totals& before, Totals* now);

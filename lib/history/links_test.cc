@@ -250,7 +250,7 @@ class AddLinksTest : public LinksTest {
     samples_.tx_bytes += static_cast<uint64_t>(tx);
     samples_.rx_bytes += static_cast<uint64_t>(rx);
   }
-  // Records, and returns the sums of the uplink, and the uncounted traffic.
+  // Records, and returns the sums of the uplink, and the unnamed traffic.
   std::vector<int64_t> Record(const LinkCount* link) {
     samples_.kind = Kind::kService;
     samples_.name = "mme";
@@ -260,16 +260,16 @@ class AddLinksTest : public LinksTest {
       AddLinks({{{"satellite", "sat0"}, *link}}, before_, &now);
     } else {
       KeepKind(before_, kInterfaceKind, &now);
-      KeepKind(before_, kUncountedKind, &now);
+      KeepKind(before_, kUnnamedKind, &now);
     }
     before_ = now;
-    Counters sum, uncounted;
+    Counters sum, unnamed;
     for (const auto& series : now) {
       if (series.first.path != "direct") continue;
       sum += series.second;
-      if (series.first.kind == kUncountedKind) uncounted = series.second;
+      if (series.first.kind == kUnnamedKind) unnamed = series.second;
     }
-    return {sum.value[0], sum.value[1], uncounted.value[0], uncounted.value[1]};
+    return {sum.value[0], sum.value[1], unnamed.value[0], unnamed.value[1]};
   }
   static LinkCount Link(int64_t tx, int64_t rx, bool ended = false) {
     LinkCount link;
@@ -332,7 +332,7 @@ TEST_F(AddLinksTest, ARenamedInterfaceHasForEachUplinkWhatTheMeterHas) {
   EXPECT_EQ(interface("lte", "wwan7"), std::make_pair(10L, 15L));
 }
 
-TEST_F(AddLinksTest, HeadersOfUnknownSizeAreNoUncountedTraffic) {
+TEST_F(AddLinksTest, HeadersOfUnknownSizeAreNoUnnamedTraffic) {
   Count(100, 100);
   LinkCount link = Link(110, 120);
   link.tx_headers = link.rx_headers = 14;

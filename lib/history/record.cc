@@ -384,7 +384,7 @@ absl::Status ReplaceSeenLinks(Database* history, int64_t meter, int64_t network,
   return insert.status();
 }
 
-// Adds the interfaces of uplinks, and the uncounted traffic.
+// Adds the interfaces of uplinks, and the unnamed traffic.
 absl::Status AddLinksOf(Database* history, int64_t meter,
                         const LinkReading& links, const Totals& before,
                         Totals* now) {
@@ -555,7 +555,7 @@ absl::StatusOr<Recorded> Record(
         AddLinksOf(history, meter->id, *reading->links, before, &now));
   } else {
     KeepKind(before, kInterfaceKind, &now);
-    KeepKind(before, kUncountedKind, &now);
+    KeepKind(before, kUnnamedKind, &now);
   }
   NETMETER_ASSIGN_OR_RETURN(const UplinkSides sides,
                             KeepSides(history, reading->sides));

@@ -248,7 +248,7 @@ TEST_F(RecordTest, AnUnloadAndALoadLoseOnlyNames) {
   pass(7, "mme");
   EXPECT_EQ(RecordNow(), 13700);
   EXPECT_EQ(KindsAndRows(20261101, 20261101),
-            "uncounted tunnels and kernel=13000 service mme=10700 ");
+            "unnamed tunnels and kernel=13000 service mme=10700 ");
   EXPECT_EQ(Gaps(), "unnamed 1260; ");
   // The bytes are spread over the whole interval, not over the time since the load.
   Statement samples =
@@ -555,9 +555,16 @@ TEST_F(RecordTest, AHistoryOfAnEarlierVersionGoesOnOrIsRefused) {
   ASSERT_TRUE(
       history_
           ->Execute("ALTER TABLE interface RENAME COLUMN network TO device; "
+                    "UPDATE series SET kind = 'uncounted'; "
                     "PRAGMA user_version=4")
           .ok());
   Open();
+  Statement kinds =
+      history_->Prepare("SELECT DISTINCT kind FROM series ORDER BY kind");
+  ASSERT_TRUE(kinds.Step());
+  EXPECT_EQ(kinds.Text(0), "unnamed");
+  EXPECT_FALSE(kinds.Step());
+  ASSERT_TRUE(history_->Execute("UPDATE series SET kind = 'service'").ok());
   Count("mme", 1);
   EXPECT_EQ(RecordNow(), 1);
   ASSERT_TRUE(history_->Execute("PRAGMA user_version=1").ok());
@@ -753,9 +760,9 @@ TEST_F(RecordTest, AnUplinkHasWhatItsInterfacesCounted) {
     }
     return text;
   };
-  EXPECT_EQ(rows(), "uncounted tunnels and kernel=110000 service mme=100000 ");
+  EXPECT_EQ(rows(), "unnamed tunnels and kernel=110000 service mme=100000 ");
   query.by = UsageBy::kDestination;
-  EXPECT_EQ(rows(), "uncounted tunnels and kernel=110000  =100000 ");
+  EXPECT_EQ(rows(), "unnamed tunnels and kernel=110000  =100000 ");
   query.by = UsageBy::kDay;
   EXPECT_EQ(rows(), " 2026-11-01=210000 ");
   query.by = UsageBy::kService;
@@ -861,7 +868,7 @@ TEST_F(RecordTest, WhatIsNoHistoryIsRefusedAndNotTouched) {
               HasSubstr("is not a history of netmeter's"));
   unlink(other.c_str());
   Open();
-  ASSERT_TRUE(history_->Execute("PRAGMA user_version=6").ok());
+  ASSERT_TRUE(history_->Execute("PRAGMA user_version=7").ok());
   EXPECT_THAT(OpenHistory(path(), Database::Mode::kRead).status().message(),
               HasSubstr("is of a newer version"));
 }

@@ -61,7 +61,7 @@ std::string Select(absl::string_view from) {
       CounterColumns("SUM($) AS $"), " FROM ", from,
       " GROUP BY series) t JOIN series s ON s.id = t.series WHERE s.kind NOT "
       "IN ('",
-      kInterfaceKind, "', '", kUncountedKind, "')");
+      kInterfaceKind, "', '", kUnnamedKind, "')");
 }
 
 // "13:00" as minutes of the day, or -1.

@@ -97,17 +97,17 @@ std::string Statement::Text(int column) const {
       static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
 }
 
-constexpr std::chrono::milliseconds Database::kPatience;
+constexpr std::chrono::milliseconds Database::kTimeout;
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(
-    const std::string& path, Mode mode, std::chrono::milliseconds patience) {
+    const std::string& path, Mode mode, std::chrono::milliseconds timeout) {
   // SQLite only reports "unable to open".
   const int wanted = mode == Mode::kRead ? R_OK : R_OK | W_OK;
   if (access(path.c_str(), wanted) != 0 &&
       !(errno == ENOENT && mode == Mode::kCreate)) {
     return ErrnoStatus(errno, absl::StrCat("open ", path));
   }
-  std::unique_ptr<Database> database(new Database(path, patience));
+  std::unique_ptr<Database> database(new Database(path, timeout));
   const int flags = mode == Mode::kRead ? SQLITE_OPEN_READONLY
                     : mode == Mode::kWrite
                         ? SQLITE_OPEN_READWRITE
@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   const int result =
       sqlite3_open_v2(path.c_str(), &database->handle_, flags, nullptr);
   if (result != SQLITE_OK) return database->Error(result);
-  sqlite3_busy_timeout(database->handle_, static_cast<int>(patience.count()));
+  sqlite3_busy_timeout(database->handle_, static_cast<int>(timeout.count()));
   sqlite3_extended_result_codes(database->handle_, 1);
   // The log's files stay after the last process closes them, because a process that may
   // not write needs them to read (https://www.sqlite.org/wal.html, "Read-Only
@@ -138,7 +138,7 @@ absl::Status Database::Error(int result) const {
     // Any process with the right to read may lock the file with fcntl(2), for any time.
     return absl::UnavailableError(
         absl::StrCat(path_, ": another program has kept its lock for ",
-                     std::chrono::duration<double>(patience_).count(),
+                     std::chrono::duration<double>(timeout_).count(),
                      " seconds (see: fuser ", path_, " ", path_, "-shm)"));
   }
   return absl::Status(

@@ -72,7 +72,7 @@ class Database {
     kCreate,  // makes an empty file if there is none
   };
 
-  static constexpr std::chrono::milliseconds kPatience{10000};
+  static constexpr std::chrono::milliseconds kTimeout{10000};
 
   // Waits for the given time for another process that keeps the file locked.
   //   NotFound            no file, and not kCreate
@@ -84,7 +84,7 @@ class Database {
   // Every statement has these errors, too.
   static absl::StatusOr<std::unique_ptr<Database>> Open(
       const std::string& path, Mode mode,
-      std::chrono::milliseconds patience = kPatience);
+      std::chrono::milliseconds timeout = kTimeout);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -99,12 +99,12 @@ class Database {
 
  private:
   friend class Statement;
-  Database(const std::string& path, std::chrono::milliseconds patience)
-      : path_(path), patience_(patience) {}
+  Database(const std::string& path, std::chrono::milliseconds timeout)
+      : path_(path), timeout_(timeout) {}
   absl::Status Error(int result) const;
 
   const std::string path_;
-  const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds timeout_;
   sqlite3* handle_ = nullptr;
 };
 

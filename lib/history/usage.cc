@@ -26,11 +26,11 @@ constexpr int64_t kDay = 24 * kHour;
 
 // Traffic without a destination of its own that gets a separate row.
 constexpr char kNoDestination[] =
-    "s.kind IN ('pending', 'forwarded', 'uncounted')";
+    "s.kind IN ('pending', 'forwarded', 'unnamed')";
 constexpr char kDestination[] =
     "CASE WHEN s.kind = 'pending' OR s.kind = 'forwarded' AND s.destination = "
     "'' THEN s.kind "
-    "WHEN s.kind = 'uncounted' THEN s.name ELSE s.destination END";
+    "WHEN s.kind = 'unnamed' THEN s.name ELSE s.destination END";
 
 // The kind and the name of a row, which are also its group.
 std::string ColumnsOf(UsageBy by) {
@@ -109,8 +109,8 @@ void SetTime(const UsageQuery& query, int64_t time, UsageRow* row) {
   row->end = std::min(row->end, StartOf(AddDays(query.period.to, 1)));
 }
 
-// The series of uncounted traffic that a counter leaves out.
-using UncountedIds = std::array<std::vector<int64_t>, kCounterCount>;
+// The series of unnamed traffic that a counter leaves out.
+using UnnamedIds = std::array<std::vector<int64_t>, kCounterCount>;
 
 // Sums by series first: there are many rows of few series. A time belongs to the key only
 // if the query asks for it. Reads hours for days that have no sum yet, or if the rows are
@@ -118,7 +118,7 @@ using UncountedIds = std::array<std::vector<int64_t>, kCounterCount>;
 // of all hours, to look up the day of each.
 std::string QueryText(const std::string& columns, UsageBy by,
                       const std::vector<std::string>& paths,
-                      const UncountedIds& without) {
+                      const UnnamedIds& without) {
   const bool by_hour = by == UsageBy::kHour;
   const auto sums = [by](absl::string_view time, absl::string_view from) {
     const bool timed = IsByTime(by);
@@ -186,7 +186,7 @@ struct Paths {
 };
 Paths PathsOf(const UsageQuery& query) {
   const bool is_named = !query.uplink.empty() && !query.only_billed;
-  // Forwarded and uncounted traffic is not theirs, so the same byte is not there twice.
+  // Forwarded and unnamed traffic is not theirs, so the same byte is not there twice.
   const bool is_narrow =
       !query.only_billed &&
       (query.kind.empty() ? !query.service.empty() || !query.destination.empty()
@@ -216,26 +216,26 @@ void SortByBytes(std::vector<UsageRow>* rows) {
 
 // Reads the sums by uplink, and what the interfaces of each counted less than the meter.
 // What they count is uncertain then, and what the meter counted is known. So that
-// uncounted traffic is in no sum: *without gets its series.
+// unnamed traffic is in no sum: *without gets its series.
 absl::Status ReadUplinks(Database* history, const UsageQuery& query,
-                         const Paths& paths, UncountedIds* without,
+                         const Paths& paths, UnnamedIds* without,
                          Usage* usage) {
   std::vector<std::string> all = paths.billed;
   all.insert(all.end(), paths.not_billed.begin(), paths.not_billed.end());
-  // An uplink has one series of uncounted traffic for each path.
+  // An uplink has one series of unnamed traffic for each path.
   Statement select =
       Select(history, query,
              QueryText(absl::StrCat("s.path, s.uplink, CASE WHEN s.kind = '",
-                                    kUncountedKind, "' THEN s.id ELSE 0 END"),
+                                    kUnnamedKind, "' THEN s.id ELSE 0 END"),
                        UsageBy::kNothing, all, {}));
   std::map<std::string, UsageRow> billed, not_billed;
   while (select.Step()) {
     const bool is_billed = std::find(paths.billed.begin(), paths.billed.end(),
                                      select.Text(0)) != paths.billed.end();
     const std::string uplink = select.Text(1);
-    const int64_t uncounted = select.Integer(2);
+    const int64_t unnamed = select.Integer(2);
     Counters counters = ReadCounters(select, 3);
-    if (uncounted != 0) {
+    if (unnamed != 0) {
       const int64_t tx = counters.tx_bytes(), rx = counters.rx_bytes();
       if (is_billed && (tx < 0 || rx < 0)) {
         usage->shortfalls.push_back(
@@ -244,7 +244,7 @@ absl::Status ReadUplinks(Database* history, const UsageQuery& query,
       for (size_t i = 0; i < kCounterCount; ++i) {
         if (counters.value[i] >= 0) continue;
         counters.value[i] = 0;
-        (*without)[i].push_back(uncounted);
+        (*without)[i].push_back(unnamed);
       }
     }
     UsageRow& row = (is_billed ? billed : not_billed)[uplink];
@@ -343,7 +343,7 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
   if (!first.ok()) return first.status();
   Usage usage;
   const Paths paths = PathsOf(query);
-  UncountedIds without;
+  UnnamedIds without;
   NETMETER_RETURN_IF_ERROR(
       ReadUplinks(history, query, paths, &without, &usage));
   Statement select =

@@ -61,7 +61,7 @@ struct UsageQuery {
 };
 
 struct UsageRow {
-  // By service: its kind. By destination: "pending", "forwarded" or "uncounted" for
+  // By service: its kind. By destination: "pending", "forwarded" or "unnamed" for
   // traffic without one, because a destination may have its name. Else "".
   std::string kind;
   // The name of the service, destination or uplink; or the time: "2026-11-22 13:00",
@@ -79,7 +79,7 @@ struct UsageRow {
 };
 
 // The interfaces of an uplink counted less than the meter in this period. Its total is
-// then that of the meter, and its uncounted traffic is not known.
+// then that of the meter, and its unnamed traffic is not known.
 struct Shortfall {
   std::string uplink;
   int64_t tx_bytes = 0;  // that are missing

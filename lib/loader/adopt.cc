@@ -70,7 +70,7 @@ class Owners {
     *owner = of_process_;
     // Connections of a listener are new sockets. Only the listener itself is
     // pre-existing.
-    owner->adopted = static_cast<nm_u32>(socket.cookie);
+    owner->preexisting = static_cast<nm_u32>(socket.cookie);
     if (socket.protocol != IPPROTO_TCP) owner->flags = NM_OWNER_END_IS_TOLD;
     return known_;
   }
@@ -217,7 +217,7 @@ LeftOut NameRunningProcesses(const Config& config,
 LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
   const int owners = object.MapFd("owners");
   Owners find(object);
-  int adopted = 0;
+  int found = 0;
   LeftOut left_out;
   left_out.unreached =
       ForEachOpenSocket(PathInHierarchy(cgroup), [&](const OpenSocket& socket) {
@@ -234,12 +234,11 @@ LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
           // nm_sock_create saw has its owner already.
           if (error == -EEXIST) return absl::OkStatus();
           if (error != 0) return ErrnoStatus(error, "give a socket its owner");
-          adopted++;
+          found++;
           return absl::OkStatus();
         });
       });
-  Trace("gave ", adopted, " open sockets to their processes in ",
-        Traced{owners});
+  Trace("gave ", found, " open sockets to their processes in ", Traced{owners});
   return left_out;
 }
 

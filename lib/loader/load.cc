@@ -273,7 +273,7 @@ absl::Status LookAtHost(Plan* plan) {
 // its effects on this host. IsUpToDate() compares it with that of the loaded meter.
 absl::Status DecideConfigId(Plan* plan) {
   NETMETER_ASSIGN_OR_RETURN(const std::string uplinks,
-                            PlaceOfUplinks(plan->config.uplinks));
+                            FingerprintOfUplinks(plan->config.uplinks));
   Config settings = plan->config;
   settings.sources.clear();
   plan->config_id = HashOf(absl::StrCat(

@@ -41,8 +41,8 @@
 #include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
 #include "lib/netlink/interfaces.h"
+#include "lib/netlink/not_counted.h"
 #include "lib/netlink/routes.h"
-#include "lib/netlink/uncounted.h"
 
 namespace netmeter {
 namespace internal {
@@ -207,7 +207,7 @@ std::vector<std::string> NotesOn(const Config& config) {
   if (config.uplinks.empty()) return notes;
   const absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return notes;  // the load says why
-  for (const Uncounted& one : FindUncounted(config.uplinks, *interfaces)) {
+  for (const NotCounted& one : FindNotCounted(config.uplinks, *interfaces)) {
     notes.push_back(NoteOf(one));
   }
   return notes;

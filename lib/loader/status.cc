@@ -45,7 +45,7 @@ namespace internal {
 namespace {
 
 // How long to wait for a load that is at work.
-constexpr std::chrono::seconds kLoaderAtWorkPatience(3);
+constexpr std::chrono::seconds kLockTimeout(3);
 
 uint64_t Load(const nm_u64& value) {
   return __atomic_load_n(&value, __ATOMIC_RELAXED);
@@ -242,7 +242,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
     return status;
   }
   const absl::StatusOr<UniqueFd> lock =
-      LockDirectory(pin_dir, LOCK_SH, kLoaderAtWorkPatience);
+      LockDirectory(pin_dir, LOCK_SH, kLockTimeout);
   if (absl::IsPermissionDenied(lock.status())) return status;
   // Read again, with the lock if it is free.
   status = ReadStatus(pin_dir);

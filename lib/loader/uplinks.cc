@@ -226,24 +226,24 @@ absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const PinDir& pins) {
       RestartCommand(pins.path()), ")"));
 }
 
-absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks) {
+absl::StatusOr<std::string> FingerprintOfUplinks(const Uplinks& uplinks) {
   if (uplinks.empty()) return "";
   NETMETER_ASSIGN_OR_RETURN(const uint32_t network,
                             OwnNetwork(/*by_inode=*/true));
-  std::string place = absl::StrCat(network);
+  std::string fingerprint = absl::StrCat(network);
   NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
   NETMETER_ASSIGN_OR_RETURN(const bool reads_kernel, MayReadKernelMemory());
   for (const Interface& interface : interfaces) {
     if (!reads_kernel) {
-      absl::StrAppend(&place, "|", interface.index, "=", interface.name);
+      absl::StrAppend(&fingerprint, "|", interface.index, "=", interface.name);
     }
     if (NeedsItsName(uplinks, interface)) {
       absl::StrAppend(
-          &place, "|", interface.name, " is in ",
+          &fingerprint, "|", interface.name, " is in ",
           FindUplink(uplinks, interface.name, interface.alternatives));
     }
   }
-  return place;
+  return fingerprint;
 }
 
 absl::Status UplinkMaps::Fill(const Uplinks& uplinks, const nm_info& existing,

@@ -37,7 +37,7 @@ namespace internal {
 // uplink: the network namespace of this process, the interfaces that match an uplink by
 // an alternative name, and all interfaces if the programs read no names. "" without
 // uplinks.
-absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks);
+absl::StatusOr<std::string> FingerprintOfUplinks(const Uplinks& uplinks);
 
 // FailedPrecondition if the pinned meter has uplinks of another network namespace: its
 // packets belong to no uplink here.

@@ -105,7 +105,7 @@ TEST(Interfaces, AreThoseOfThisNamespace) {
 }
 
 // A host without IPv6 has no file for IPv6 forwarding. The bug: it was taken for a
-// router, and its uncounted traffic was called forwarded.
+// router, and its unnamed traffic was called forwarded.
 TEST(Interfaces, AHostWithoutIpv6DoesNotForward) {
   std::string root = ::testing::TempDir() + "forwards";
   for (const char* part : {"", "/proc", "/sys", "/net", "/ipv4"}) {

@@ -129,7 +129,7 @@ Totals TotalsOf(const std::vector<Sample>& samples) {
 
 bool IsSeriesKind(const std::string& kind) {
   return kind != kForwardedKind && kind != kInterfaceKind &&
-         kind != kUncountedKind;
+         kind != kUnnamedKind;
 }
 
 void AddForwarded(const ForwardedSamples& forwarded, Totals* totals) {

@@ -95,8 +95,8 @@ std::set<SeriesName> EvictedBetween(const Totals& before, const Totals& now);
 constexpr char kForwardedKind[] = "forwarded";
 constexpr char kInterfaceKind[] = "interface";
 constexpr char kInterfacePath[] = "interface";
-constexpr char kUncountedKind[] = "uncounted";
-constexpr char kUncountedName[] = "tunnels and kernel";
+constexpr char kUnnamedKind[] = "unnamed";
+constexpr char kUnnamedName[] = "tunnels and kernel";
 bool IsSeriesKind(const std::string& kind);
 
 // The name of forwarded traffic: its uplink, and the interface at its other side, by

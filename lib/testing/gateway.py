@@ -20,7 +20,7 @@ import lab
 
 HEADER = 14  # of Ethernet
 
-# Whether this kernel can count what is forwarded; elsewhere it is uncounted traffic.
+# Whether this kernel can count what is forwarded; elsewhere it is unnamed traffic.
 MEASURED = tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 4)
 
 # Reads lines "ADDRESS PORT SIZE": sends SIZE bytes on one connection for each address,

@@ -88,7 +88,7 @@ std::vector<FirstBytes> AllFirstBytes() {
   };
 }
 
-const Place& PlaceOf(uint16_t port, const Network& network) {
+const Place& PlaceForPort(uint16_t port, const Network& network) {
   return port == kPortOfProxy ? network.loopback() : network.veth();
 }
 
@@ -96,8 +96,8 @@ const Place& PlaceOf(uint16_t port, const Network& network) {
 // are sent.
 double NsOfConnection(const FirstBytes& first, const Programs& programs,
                       Network* network, const UniqueFd& listener) {
-  const UniqueFd client =
-      network->Connect(PlaceOf(first.port, *network), SOCK_STREAM, first.port);
+  const UniqueFd client = network->Connect(PlaceForPort(first.port, *network),
+                                           SOCK_STREAM, first.port);
   const UniqueFd server = Accept(listener);
   const int egress = programs.ProgramFd(Direction::kEgress);
   const RunTime before = ReadRunTime(egress);
@@ -142,7 +142,7 @@ void Measure(int rounds, Run* run) {
   for (const FirstBytes& first : all) {
     if (listeners.count(first.port) != 0) continue;
     listeners[first.port] =
-        network.Listen(PlaceOf(first.port, network), first.port);
+        network.Listen(PlaceForPort(first.port, network), first.port);
   }
   const UniqueFd statistics = EnableRunTime();
   ForEachRound(rounds, static_cast<int>(all.size()), [&](int i) {

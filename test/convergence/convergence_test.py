@@ -362,7 +362,7 @@ class Rig:
             for row in rows:
                 if row["unknown"] and may_be_unknown and "for two uplinks" in row["unknown"]:
                     self.notes["unknown: " + row["unknown"]] += 1
-                elif row["unknown"] or row["tx"]["uncounted_packets"] or row["rx"]["uncounted_packets"]:
+                elif row["unknown"] or row["tx"]["unnamed_packets"] or row["rx"]["unnamed_packets"]:
                     self.problems.append(f"{what}: {row}")
             if not sum(row["tx"]["interface_packets"] for row in rows):
                 self.problems.append(f"{what}: nothing counted: {rows}")

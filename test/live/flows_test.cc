@@ -75,9 +75,9 @@ class Followed {
     Count(1);
     Sums sums;
     for (const FlowRow& row : rows_) Sum(row, &sums);
-    auto rests = follower_->Rests();
+    auto rests = follower_->Unrecorded();
     ASSERT_TRUE(rests.ok()) << rests.status();
-    for (const FlowRest& rest : *rests) {
+    for (const FlowUnrecorded& rest : *rests) {
       Sum(names_->RowOf(rest.key, rest.value), &sums);
     }
     EXPECT_EQ(follower_->Stats().lost, 0);
@@ -90,10 +90,10 @@ class Followed {
   }
 
   // As `netmeter flows` does several times a second.
-  void KnowRests() {
-    const auto rests = follower_->Rests();
+  void KnowUnrecorded() {
+    const auto rests = follower_->Unrecorded();
     ASSERT_TRUE(rests.ok()) << rests.status();
-    for (const FlowRest& rest : *rests) names_->Know(rest.key);
+    for (const FlowUnrecorded& rest : *rests) names_->Know(rest.key);
   }
 
   // The packets that were sent outside of flows, by the name of the series.
@@ -101,10 +101,10 @@ class Followed {
     std::map<std::string, uint64_t> sent;
     const absl::Status status = follower_->Stop(Body());
     EXPECT_TRUE(status.ok()) << status;
-    auto rests = follower_->Rests();
+    auto rests = follower_->Unrecorded();
     EXPECT_TRUE(rests.ok()) << rests.status();
     if (!rests.ok()) return sent;
-    for (const FlowRest& rest : *rests) {
+    for (const FlowUnrecorded& rest : *rests) {
       const FlowRow row = names_->RowOf(rest.key, rest.value);
       if (row.counts.tx_packets == 0) continue;
       sent[row.series.name] += row.counts.tx_packets;
@@ -378,7 +378,7 @@ TEST_F(EvictedFlowsTest, ARemainderIsOfTheSeriesThatCountedIt) {
     });
     child.Join();
     sent[service] = 10 + i;
-    flows.KnowRests();
+    flows.KnowUnrecorded();
     meter.Evict();
   }
   EXPECT_EQ(flows.SentWithoutFlow(), sent);

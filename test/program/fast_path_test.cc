@@ -53,7 +53,7 @@ class FastPath : public testing::Test {
  protected:
   void SetUp() override {
     both_ = Load(NM_WAYS_BOTH);
-    long_ = Load(NM_WAYS_LONG);
+    full_ = Load(NM_WAYS_FULL);
     fast_ = Load(NM_WAYS_FAST);
     // A connection in its middle.
     socket_.word = kTcpSlot;
@@ -80,7 +80,7 @@ class FastPath : public testing::Test {
                const RunOptions& options = RunOptions()) {
     nm_socket both = socket_, long_way = socket_, plain = socket_;
     const Counters expected =
-        PassOn(*long_, &long_way, direction, packet, options);
+        PassOn(*full_, &long_way, direction, packet, options);
     EXPECT_EQ(Text(PassOn(*both_, &both, direction, packet, options)),
               Text(expected));
     EXPECT_EQ(Text(both), Text(long_way));
@@ -106,7 +106,7 @@ class FastPath : public testing::Test {
   }
 
   const OnOneCpu on_one_cpu_;
-  std::unique_ptr<Programs> both_, long_, fast_;
+  std::unique_ptr<Programs> both_, full_, fast_;
   nm_socket socket_ = {};
 };
 
@@ -158,16 +158,16 @@ TEST_F(FastPath, LoopbackWithoutAProxyIsNotCountedEitherWay) {
       for (const Direction direction :
            {Direction::kEgress, Direction::kIngress}) {
         const uint64_t both = both_->ReadStats().header_errors;
-        const uint64_t long_way = long_->ReadStats().header_errors;
+        const uint64_t long_way = full_->ReadStats().header_errors;
         Compare(direction, packet, loopback);
         // A packet runs again if another socket took its cookie, so the numbers may
         // differ.
         EXPECT_EQ(both_->ReadStats().header_errors > both,
-                  long_->ReadStats().header_errors > long_way);
+                  full_->ReadStats().header_errors > long_way);
       }
     }
   }
-  EXPECT_GT(long_->ReadStats().header_errors, 0u);
+  EXPECT_GT(full_->ReadStats().header_errors, 0u);
 }
 
 TEST_F(FastPath, PlainEndsOfAConnectionTakeIt) {

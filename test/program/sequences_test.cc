@@ -302,7 +302,7 @@ TEST_P(Sequence, SocketThatNobodyOwnsClaimsNoEntry) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Sequence,
-                         testing::Values(NM_WAYS_BOTH, NM_WAYS_LONG),
+                         testing::Values(NM_WAYS_BOTH, NM_WAYS_FULL),
                          [](const testing::TestParamInfo<nm_ways>& way) {
                            return way.param == NM_WAYS_BOTH ? "Both" : "Long";
                          });

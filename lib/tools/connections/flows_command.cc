@@ -232,7 +232,7 @@ class FlowsCommand : public Command {
         wait_ms = static_cast<int>(std::min<int64_t>(wait_ms, left.count()));
       }
       status = follower.Poll(wait_ms, body);
-      KnowRests(follower);
+      KnowUnrecorded(follower);
       EmitLost(follower);
       if (follows_) Flush();
       if (exit_status_ == 0 && WaitForLostReader({})) exit_status_ = kExitError;
@@ -247,7 +247,7 @@ class FlowsCommand : public Command {
              absl::Status status) {
     const absl::Status ended = follower->Stop(body);
     if (status.ok()) status = ended;
-    auto rests = follower->Rests();
+    auto rests = follower->Unrecorded();
     if (status.ok()) status = rests.status();
     if (rests.ok()) {
       for (const auto& row : RowsOf(*rests)) Emit(row.second);
@@ -266,40 +266,41 @@ class FlowsCommand : public Command {
       std::cerr << "netmeter: the table of flows was full (give a larger "
                    "--max-flows)\n";
     }
-    if (stats.rest_full != 0) {
-      std::cerr << "netmeter: the lines of uncounted traffic are incomplete\n";
+    if (stats.unrecorded_full != 0) {
+      std::cerr << "netmeter: the lines of unrecorded traffic are incomplete\n";
     }
     if (!status.ok()) return Fail(status.message());
     return exit_status_;
   }
 
-  using RestKey = std::tuple<uint32_t, Kind, std::string, std::string,
-                             Transport, Path, std::string>;
+  using UnrecordedKey = std::tuple<uint32_t, Kind, std::string, std::string,
+                                   Transport, Path, std::string>;
 
   // One row for each series and reason.
-  std::map<RestKey, FlowRow> RowsOf(const std::vector<FlowRest>& rests) {
-    std::map<RestKey, FlowRow> rows;
-    for (const FlowRest& rest : rests) {
+  std::map<UnrecordedKey, FlowRow> RowsOf(
+      const std::vector<FlowUnrecorded>& rests) {
+    std::map<UnrecordedKey, FlowRow> rows;
+    for (const FlowUnrecorded& rest : rests) {
       FlowRow row = names_->RowOf(rest.key, rest.value);
       const Sample& s = row.series;
-      const auto found =
-          rows.try_emplace(RestKey(row.reason, s.kind, s.name, s.destination,
-                                   s.transport, s.path, s.uplink),
-                           row);
+      const auto found = rows.try_emplace(
+          UnrecordedKey(row.reason, s.kind, s.name, s.destination, s.transport,
+                        s.path, s.uplink),
+          row);
       if (!found.second) AddRemainder(row, &found.first->second);
     }
     return rows;
   }
 
-  // Looks up the names for uncounted traffic early, before other series reuse the
+  // Looks up the names for unrecorded traffic early, before other series reuse the
   // slots.
-  void KnowRests(const Follower& follower) {
+  void KnowUnrecorded(const Follower& follower) {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_names_) return;
     next_names_ = now + std::chrono::milliseconds(kPollMs);
-    const auto rests = follower.Rests();
+    const auto rests = follower.Unrecorded();
     if (!rests.ok()) return;
-    for (const FlowRest& rest : *rests) names_->Know(rest.key);
+    for (const FlowUnrecorded& rest : *rests) names_->Know(rest.key);
   }
 
   // Prints the number of lost records if it has grown.

@@ -111,7 +111,7 @@ class BillTest(GatewayTest):
         for one in series:
             if one["path"] == "direct" and one["uplink"] != "other":
                 sums[one["uplink"] or "-", one["kind"], one["name"]] += one["tx_bytes"]
-        here = {key: sent for key, (sent, _) in rows.items() if key[1] not in ("forwarded", "uncounted")}
+        here = {key: sent for key, (sent, _) in rows.items() if key[1] not in ("forwarded", "unnamed")}
         self.assertEqual(here, {key: sent for key, sent in sums.items() if key in here or sent})
 
     def pass_all(self, mme, browser):
@@ -181,18 +181,18 @@ class BillTest(GatewayTest):
         python = os.path.basename(lab.PYTHON)
         exact = {
             ("satellite", "binary", python): 2 * SENT,
-            ("satellite", "uncounted", "tunnels and kernel"): 3 * IN_TUNNEL,
+            ("satellite", "unnamed", "tunnels and kernel"): 3 * IN_TUNNEL,
             ("satellite", "forwarded", "br0"): SENT,
             ("site", "binary", python): SENT,
             ("site", "forwarded", "lan0"): SENT,
             ("site", "forwarded", "br0"): SENT,
-            ("lte", "uncounted", "tunnels and kernel"): SENT,
+            ("lte", "unnamed", "tunnels and kernel"): SENT,
             ("-", "binary", python): 3 * SENT,
         }
         if not MEASURED:
             for key in [key for key in exact if key[1] == "forwarded"]:
-                exact[key[0], "uncounted", "tunnels and kernel"] = exact.pop(key) + exact.get(
-                    (key[0], "uncounted", "tunnels and kernel"), 0
+                exact[key[0], "unnamed", "tunnels and kernel"] = exact.pop(key) + exact.get(
+                    (key[0], "unnamed", "tunnels and kernel"), 0
                 )
         connections = {("satellite", "service", "mme"): 40000, ("lte", "service", "proxy"): 30000}
         for key, bytes in connections.items():
@@ -312,16 +312,16 @@ class UnloadTest(GatewayTest):
 
     def test_what_an_interface_counted_meanwhile_belongs_to_its_uplink(self):
         self.send()
-        self.assertEqual(self.record(), ({"binary": SENT, "uncounted": 0}, []))
+        self.assertEqual(self.record(), ({"binary": SENT, "unnamed": 0}, []))
         self.send()
         self.meter.unload()
         self.send()
         self.meter.load(self.config)
         self.send()
-        self.assertEqual(self.record(), ({"binary": 2 * SENT, "uncounted": 2 * SENT}, ["unnamed"]))
+        self.assertEqual(self.record(), ({"binary": 2 * SENT, "unnamed": 2 * SENT}, ["unnamed"]))
         self.send()
         lab.run(lab.LOADER, "load", "--restart", "--quiet", "--pin-dir", self.meter.pin_dir)
-        self.assertEqual(self.record(), ({"binary": 2 * SENT, "uncounted": 3 * SENT}, 2 * ["unnamed"]))
+        self.assertEqual(self.record(), ({"binary": 2 * SENT, "unnamed": 3 * SENT}, 2 * ["unnamed"]))
         table = lab.run(lab.LIST, "usage", "--database", self.database).decode()
         self.assertIn(", an unload and a load; the bytes of uplinks are in the row tunnels and kernel, others in no sum", table)
 

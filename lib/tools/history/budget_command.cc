@@ -42,7 +42,7 @@ namespace {
 
 constexpr int kExitWarned = 3;
 constexpr int kExitExceeded = 4;
-constexpr std::chrono::seconds kPatience(60);
+constexpr std::chrono::seconds kTimeout(60);
 
 constexpr char kBudgetFooter[] = R"(
 Budgets (YAML, in a file; docs/history.md tells all keys):
@@ -297,7 +297,7 @@ class BudgetCommand : public Command {
     const std::string what = absl::StrCat("lock ", database_);
     *turn = UniqueFd(open(database_.c_str(), O_RDONLY | O_CLOEXEC));
     if (!turn->ok()) return ErrnoStatus(errno, what);
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeout;
     while (flock(turn->get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) {
         return ErrnoStatus(errno, what);

@@ -110,7 +110,7 @@ class UsageCommand : public Command {
             .Type("NAME");
     std::vector<std::string> kinds = KindNames();
     kinds.push_back(kForwardedKind);
-    kinds.push_back(kUncountedKind);
+    kinds.push_back(kUnnamedKind);
     const Option kind =
         flags->AddOption("--kind", &query_.kind, "Only this kind")
             .Type("KIND")

@@ -51,7 +51,7 @@ std::string DescribeGap(const Gap& gap) {
   if (gap.what == "unnamed") {
     return absl::StrCat("unnamed: ", times,
                         ", an unload and a load; the bytes of uplinks are in ",
-                        "the row ", kUncountedName, ", others in no sum");
+                        "the row ", kUnnamedName, ", others in no sum");
   }
   return absl::StrCat("lost: ", times,
                       ", a reboot or an unload; its bytes are in no sum");

@@ -62,7 +62,7 @@ KIND:
                   an address there. Needs uplinks, Linux 6.4 and, without
                   --since, root
 The total of an uplink is what its interfaces counted, less layer-2 headers and
-the uncounted traffic (`netmeter uplinks` shows both). If it says "without
+the unnamed traffic (`netmeter uplinks` shows both). If it says "without
 forwarded", which in --json and --csv is the field sum_lacks, forwarded traffic is
 not in it: this user may not read that, or the meter does not count it. What is in
 no uplink, such as programs in containers, has a total of its own. Without uplinks

@@ -5,10 +5,10 @@
 //   interface = local + forwarded + layer-2 headers + rest
 //
 // `local` is the traffic of the namespace's sockets, `forwarded` the meter's count of
-// forwarded traffic, and `layer-2 headers` are those of both. The rest is the uncounted
+// forwarded traffic, and `layer-2 headers` are those of both. The rest is the unnamed
 // traffic of docs/counting.md. If the meter does not count forwarded traffic, that is
 // in the rest with its layer-2 headers, because interfaces do not distinguish the two:
-// if the namespace forwards, the rest is shown as forwarded, otherwise as uncounted.
+// if the namespace forwards, the rest is shown as forwarded, otherwise as unnamed.
 // The rest is unknown if an interface has gone, was renamed while it counted, counts
 // packets that were on no link, or has layer-2 headers of unknown size; or if local
 // packets are also those of another namespace.

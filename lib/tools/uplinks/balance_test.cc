@@ -148,7 +148,7 @@ TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
 }
 
 // A load with another list of uplinks ends the entries of this one: its layer-2 headers
-// became 0, and stood in the uncounted traffic.
+// became 0, and stood in the unnamed traffic.
 TEST(Balance, AnUplinkThatIsNoLongerInTheConfigurationKeepsItsLinkHeaders) {
   BalanceInput input = Input();
   const UplinkBalance before = BalanceUplinks(input)[0];

@@ -25,7 +25,7 @@
 #include "lib/base/unique_fd.h"
 #include "lib/loader/config.h"
 #include "lib/loader/lock_file.h"
-#include "lib/netlink/uncounted.h"
+#include "lib/netlink/not_counted.h"
 #include "lib/reader/shared_maps.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/options.h"
@@ -45,10 +45,10 @@ For each uplink of the configuration and each direction:
   forwarded     wire bytes that this host forwarded, as the meter counts them after
                 all rules of the firewall
   layer-2 headers  those of local and forwarded packets, as the interface counts them
-  uncounted     the rest: traffic without a socket, such as ARP and the kernel's pings
+  unnamed       the rest: traffic without a socket, such as ARP and the kernel's pings
 If all are known, the first is the sum of the others. If the kernel cannot tell
 forwarded traffic (before Linux 6.4), `forwarded` is the rest, with its layer-2 headers
-and the uncounted traffic, and a line says so. If the rest cannot be known, it is "-",
+and the unnamed traffic, and a line says so. If the rest cannot be known, it is "-",
 and a line says why: an interface that has gone took its count with it; one that counts
 GSO packets (GRO, TSO) has fewer packets than were on the link. A row without
 numbers is an interface of the configuration that counts nothing, and says why.
@@ -73,7 +73,7 @@ Uplinks ConfiguredUplinks(const std::string& pin_dir) {
 // Interfaces that got an alternative name of the configuration after the load. Only a
 // load looks at alternative names.
 void AddNamedLate(const Uplinks& configured, const BalanceInput& input,
-                  std::vector<Uncounted>* uncounted) {
+                  std::vector<NotCounted>* not_counted) {
   for (const Interface& interface : input.interfaces) {
     const std::string uplink =
         FindUplink(configured, interface.name, interface.alternatives);
@@ -81,7 +81,7 @@ void AddNamedLate(const Uplinks& configured, const BalanceInput& input,
         uplink == FindUplink(input.patterns, interface.name)) {
       continue;
     }
-    uncounted->push_back(
+    not_counted->push_back(
         {uplink, interface.name,
          absl::StrCat("its other name is newer than the load (run: ",
                       LoaderCommand("load", input.pin_dir), ")")});
@@ -111,7 +111,7 @@ absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
 
 // *why: a remark about forwarded traffic, or "".
 absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
-                       std::vector<Uncounted>* uncounted, std::string* why) {
+                       std::vector<NotCounted>* not_counted, std::string* why) {
   input->pin_dir = pin_dir;
   // First what the meter counted, and then what the interfaces did: theirs is not less.
   MeterOptions options;
@@ -129,7 +129,7 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
   if (input->counts_forwarded && input->late) {
     *why =
         "it is counted for a shorter time than the interfaces, and before that "
-        "it is uncounted";
+        "it is unnamed";
   }
   // A name that is too long for the programs is an alternative one, which only the
   // loader knows.
@@ -143,14 +143,14 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
   }
   if (input->patterns.empty()) return HasNoUplinks(pin_dir);
   input->forwards = Forwards(input->interfaces, /*root=*/"");
-  *uncounted = FindUncounted(configured, input->interfaces);
-  AddNamedLate(configured, *input, uncounted);
+  *not_counted = FindNotCounted(configured, input->interfaces);
+  AddNamedLate(configured, *input, not_counted);
   return absl::OkStatus();
 }
 
 // The label of the rest.
 const char* RestOf(const BalanceInput& input) {
-  return input.forwards && !input.counts_forwarded ? "forwarded" : "uncounted";
+  return input.forwards && !input.counts_forwarded ? "forwarded" : "unnamed";
 }
 
 nlohmann::ordered_json ToJson(const DirectionBalance& one, bool known,
@@ -175,7 +175,7 @@ nlohmann::ordered_json ToJson(const DirectionBalance& one, bool known,
 }
 
 std::string FormatUplinksJson(const std::vector<UplinkBalance>& all,
-                              const std::vector<Uncounted>& uncounted,
+                              const std::vector<NotCounted>& not_counted,
                               const BalanceInput& input) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const UplinkBalance& one : all) {
@@ -184,7 +184,7 @@ std::string FormatUplinksJson(const std::vector<UplinkBalance>& all,
       interfaces.push_back(ToUtf8(name));
     }
     nlohmann::ordered_json idle = nlohmann::ordered_json::array();
-    for (const Uncounted& other : uncounted) {
+    for (const NotCounted& other : not_counted) {
       if (other.uplink != one.name) continue;
       idle.push_back(
           {{"interface", ToUtf8(other.interface)}, {"why", ToUtf8(other.why)}});
@@ -193,7 +193,7 @@ std::string FormatUplinksJson(const std::vector<UplinkBalance>& all,
     array.push_back(
         {{"uplink", ToUtf8(one.name)},
          {"interfaces", interfaces},
-         {"uncounted", idle},
+         {"not_counted", idle},
          {"tx", ToJson(one.tx, known, input)},
          {"rx", ToJson(one.rx, known, input)},
          {"unknown", known ? nlohmann::ordered_json()
@@ -224,19 +224,19 @@ class UplinksCommand : public Command {
     units_ = sizes_.Or(MeterUnits(pin_dir_));
     BalanceInput input;
     std::string why;
-    std::vector<Uncounted> uncounted;
-    const absl::Status read = ReadInput(pin_dir_, &input, &uncounted, &why);
+    std::vector<NotCounted> not_counted;
+    const absl::Status read = ReadInput(pin_dir_, &input, &not_counted, &why);
     if (!read.ok()) return Fail(read.message());
     const std::vector<UplinkBalance> all = BalanceUplinks(input);
-    return Print(json_ ? FormatUplinksJson(all, uncounted, input)
-                       : Table(all, uncounted, input, why));
+    return Print(json_ ? FormatUplinksJson(all, not_counted, input)
+                       : Table(all, not_counted, input, why));
   }
 
  private:
   std::string Bytes(uint64_t bytes) const { return HumanBytes(bytes, units_); }
 
   std::string Table(const std::vector<UplinkBalance>& all,
-                    const std::vector<Uncounted>& uncounted,
+                    const std::vector<NotCounted>& not_counted,
                     const BalanceInput& input, const std::string& why) const {
     constexpr auto kRight = TextColumn::kRight;
     TextTable table({{"UPLINK"},
@@ -257,7 +257,7 @@ class UplinksCommand : public Command {
                        ToTerminal(absl::StrJoin(one.interfaces, ", "))),
           &DirectionBalance::interface_bytes,
           &DirectionBalance::interface_packets);
-      for (const Uncounted& other : uncounted) {
+      for (const NotCounted& other : not_counted) {
         if (other.uplink != one.name) continue;
         table.Add({name,
                    absl::StrCat("interface ", ToTerminal(other.interface), ": ",

@@ -19,7 +19,7 @@ from gateway import HEADER, MEASURED, SERVICE, GatewayTest, Network, keep_neighb
 def check_sum(test, one, what):
     """The rows of one direction are what the interface counted."""
     for unit in ("bytes", "packets"):
-        rows = ["local_" + unit, "forwarded_" + unit] + (["uncounted_" + unit] if MEASURED else [])
+        rows = ["local_" + unit, "forwarded_" + unit] + (["unnamed_" + unit] if MEASURED else [])
         headers = one["layer2_header_bytes"] if unit == "bytes" else 0
         test.assertEqual(sum(one[row] for row in rows) + headers, one["interface_" + unit], what)
     packets = one["local_packets"] + (one["forwarded_packets"] if MEASURED else 0)
@@ -56,9 +56,9 @@ class UplinksTest(GatewayTest):
                     local = sum(s["%s_%s" % (way, unit)] for s in series if s["uplink"] == uplink)
                     self.assertEqual(one["local_" + unit], local, (uplink, way))
                 check_sum(self, one, (uplink, way))
-                # Nothing is uncounted here, because there is no ARP on this link.
+                # Nothing is unnamed here, because there is no ARP on this link.
                 if MEASURED:
-                    self.assertEqual((one["uncounted_bytes"], one["uncounted_packets"]), (0, 0), (uplink, way))
+                    self.assertEqual((one["unnamed_bytes"], one["unnamed_packets"]), (0, 0), (uplink, way))
         # All that passed the LAN was forwarded, and went out by the satellite.
         lan, satellite = balance["lan"], balance["satellite"]
         self.assertEqual((lan["tx"]["local_bytes"], lan["rx"]["local_bytes"]), (0, 0))
@@ -147,13 +147,13 @@ class UplinksTest(GatewayTest):
         self.assertEqual(sorted(row["uplink"] for row in rows if row["name"] == "mover"), ["lte", "satellite"])
         self.assertRegex(lab.run(*command).decode(), r"(?m)^mover +satellite +")
 
-    def test_4_where_nothing_forwards_the_rest_is_uncounted(self):
+    def test_4_where_nothing_forwards_the_rest_is_unnamed(self):
         lab.run("sysctl", "-qw", "net.ipv4.ip_forward=0")
         try:
             for row in self.balance().values():
                 self.assertEqual("forwarded_bytes" in row["tx"], MEASURED)
-                self.assertIn("uncounted_bytes", row["tx"])
-            self.assertIn("uncounted", self.uplinks().decode())
+                self.assertIn("unnamed_bytes", row["tx"])
+            self.assertIn("unnamed", self.uplinks().decode())
         finally:
             lab.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
 
@@ -165,7 +165,7 @@ class UplinksTest(GatewayTest):
         self.assertEqual(self.balance()["lte"]["interfaces"], ["wwan3", "wwan9"])
         lab.run("ip", "link", "delete", "wwan9")
         row = self.balance()["lte"]
-        rest = "uncounted" if MEASURED else "forwarded"
+        rest = "unnamed" if MEASURED else "forwarded"
         self.assertIsNone(row["tx"][rest + "_bytes"])
         self.assertEqual(row["unknown"], "wwan9 has gone, and what it had counted with it")
         self.assertRegex(self.uplinks().decode(), "(?m)^lte: %s is not known: wwan9 has gone" % rest)
@@ -201,7 +201,7 @@ class UplinksTest(GatewayTest):
 
 
 class ForwardedTest(GatewayTest):
-    """What is forwarded is measured, and the uncounted traffic is what nobody had: to the byte,
+    """What is forwarded is measured, and the unnamed traffic is what nobody had: to the byte,
     with GSO packets, both families, a firewall, and a connection that moves."""
 
     @classmethod
@@ -231,7 +231,7 @@ class ForwardedTest(GatewayTest):
             for way in ("tx", "rx"):
                 check_sum(self, row[way], (uplink, way))
                 if MEASURED and uplink != "other":
-                    self.assertEqual(row[way]["uncounted_packets"], remainder, (uplink, way, row))
+                    self.assertEqual(row[way]["unnamed_packets"], remainder, (uplink, way, row))
         return balance
 
     def start_client(self):
@@ -497,7 +497,7 @@ class ClientsTest(GatewayTest):
             self.assertEqual(found.decode(), "%d forwarded\n%d %s\n" % (unnamed, sum(mine.values()), name))
 
 
-class UncountedTest(GatewayTest):
+class UnnamedTest(GatewayTest):
     """Alternative names match; and what counts nothing is a row that says why."""
 
     @classmethod
@@ -522,9 +522,9 @@ class UncountedTest(GatewayTest):
     def add_name(link, name):
         lab.run("ip", "link", "property", "add", "dev", link, "altname", name)
 
-    def uncounted(self):
+    def not_counted(self):
         return {
-            (uplink, one["interface"]): one["why"] for uplink, row in self.balance().items() for one in row["uncounted"]
+            (uplink, one["interface"]): one["why"] for uplink, row in self.balance().items() for one in row["not_counted"]
         }
 
     def test_alternative_names_match_and_the_rest_is_said(self):
@@ -540,18 +540,18 @@ class UncountedTest(GatewayTest):
             ("lte", "sta0"): "no such interface",
             ("lte", "the-modem-of-the-lorry"): "no such interface",
         }
-        self.assertEqual(self.uncounted(), missing)
+        self.assertEqual(self.not_counted(), missing)
         self.assertRegex(self.uplinks().decode(), "(?m)^lan +interface port1: %s +- +- +- +-$" % port)
         # A name that is given later waits for a load.
         self.add_name("late2", "the-modem-of-the-lorry")
-        late = self.uncounted()
+        late = self.not_counted()
         self.assertIn("its other name is newer than the load (run: netmeter-loader load", late["lte", "late2"])
         self.meter.load(self.config)
         self.ask(service, "10.77.5.2", 1000)
         lte = self.balance()["lte"]
         self.assertEqual(lte["interfaces"], ["late2"])
         self.assertGreater(lte["rx"]["local_bytes"], 2000)
-        self.assertEqual(sorted(self.uncounted()), [("lan", "port1"), ("lte", "sta0")])
+        self.assertEqual(sorted(self.not_counted()), [("lan", "port1"), ("lte", "sta0")])
 
 
 # Answers each datagram, at each address of its namespace.
@@ -588,7 +588,7 @@ while True:
 
 class HeaderTest(unittest.TestCase):
     """Each kind of device counts a layer-2 header of its own, or none: with the right one
-    no byte of 20 datagrams in each direction is uncounted."""
+    no byte of 20 datagrams in each direction is unnamed."""
 
     # By kind: how both ends are made, by `ip link add NAME`. OWN and PEER are addresses.
     KINDS = {
@@ -691,7 +691,7 @@ class HeaderTest(unittest.TestCase):
                     self.assertIn("layer-2 headers of different or unknown sizes", row["unknown"])
                     continue
                 self.assertIsNone(row["unknown"], kind)
-                rest = "uncounted" if "uncounted_bytes" in row[way] else "forwarded"
+                rest = "unnamed" if "unnamed_bytes" in row[way] else "forwarded"
                 self.assertEqual(row[way][rest + "_bytes"], 0, (kind, way))
 
 

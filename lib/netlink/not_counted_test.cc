@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/netlink/uncounted.h"
+#include "lib/netlink/not_counted.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 std::vector<std::string> Notes(const Uplinks& uplinks,
                                const std::vector<Interface>& interfaces) {
   std::vector<std::string> notes;
-  for (const Uncounted& one : FindUncounted(uplinks, interfaces)) {
+  for (const NotCounted& one : FindNotCounted(uplinks, interfaces)) {
     notes.push_back(NoteOf(one));
   }
   return notes;
@@ -32,7 +32,7 @@ Interface Named(uint32_t index, const char* name) {
 
 // The bug: a misspelt interface, a port or the loopback device counted nothing, without a
 // warning.
-TEST(FindUncounted, NamesWhatHasNoPacketsOfItsOwn) {
+TEST(FindNotCounted, NamesWhatHasNoPacketsOfItsOwn) {
   Interface port = Named(3, "eth1"), card = Named(4, "eth2"),
             renamed = Named(5, "eth3"), routed = Named(6, "eth4"),
             ovs = Named(8, "eth5");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/netlink/uncounted.h"
+#include "lib/netlink/not_counted.h"
 
 #include <algorithm>
 
@@ -27,8 +27,8 @@ std::string NameOf(uint32_t index, const std::vector<Interface>& interfaces) {
 }
 
 // Why the packets of this interface are counted at another one; "" if they are not.
-std::string WhyUncounted(const Interface& interface,
-                         const std::vector<Interface>& interfaces) {
+std::string WhyNotCounted(const Interface& interface,
+                          const std::vector<Interface>& interfaces) {
   if (interface.index == kLoopbackIndex) return "loopback is in no uplink";
   if (!IsPort(interface)) return "";
   // All switches of Open vSwitch are behind one interface, which has no packets.
@@ -51,9 +51,9 @@ bool Fits(const std::string& pattern, const Interface& interface) {
 
 }  // namespace
 
-std::vector<Uncounted> FindUncounted(const Uplinks& uplinks,
-                                     const std::vector<Interface>& interfaces) {
-  std::vector<Uncounted> all;
+std::vector<NotCounted> FindNotCounted(
+    const Uplinks& uplinks, const std::vector<Interface>& interfaces) {
+  std::vector<NotCounted> all;
   for (const auto& uplink : uplinks) {
     for (const std::string& pattern : uplink.second) {
       bool any = false;
@@ -62,7 +62,7 @@ std::vector<Uncounted> FindUncounted(const Uplinks& uplinks,
         any = true;
         // A pattern such as "e*" is meant for the interfaces that count.
         if (absl::EndsWith(pattern, "*")) break;
-        const std::string why = WhyUncounted(interface, interfaces);
+        const std::string why = WhyNotCounted(interface, interfaces);
         if (!why.empty()) all.push_back({uplink.first, pattern, why});
       }
       if (!any) all.push_back({uplink.first, pattern, "no such interface"});
@@ -71,9 +71,9 @@ std::vector<Uncounted> FindUncounted(const Uplinks& uplinks,
   return all;
 }
 
-std::string NoteOf(const Uncounted& uncounted) {
-  return absl::StrCat("uplinks: ", ToTerminal(uncounted.uplink), ": ",
-                      ToTerminal(uncounted.interface), ": ", uncounted.why);
+std::string NoteOf(const NotCounted& not_counted) {
+  return absl::StrCat("uplinks: ", ToTerminal(not_counted.uplink), ": ",
+                      ToTerminal(not_counted.interface), ": ", not_counted.why);
 }
 
 }  // namespace internal

@@ -2,7 +2,7 @@
 // Finds uplinks of the configuration that count nothing: interfaces that do not exist,
 // and interfaces whose packets pass another interface.
 //
-//   for (const Uncounted& one : FindUncounted(uplinks, *ListInterfaces())) {
+//   for (const NotCounted& one : FindNotCounted(uplinks, *ListInterfaces())) {
 //     Print(one.uplink, one.interface, one.why);
 //   }
 //
@@ -10,8 +10,8 @@
 //
 // Threads: plain values.
 
-#ifndef NETMETER_LIB_NETLINK_UNCOUNTED_H_
-#define NETMETER_LIB_NETLINK_UNCOUNTED_H_
+#ifndef NETMETER_LIB_NETLINK_NOT_COUNTED_H_
+#define NETMETER_LIB_NETLINK_NOT_COUNTED_H_
 
 #include <string>
 #include <vector>
@@ -22,19 +22,19 @@
 namespace netmeter {
 namespace internal {
 
-struct Uncounted {
+struct NotCounted {
   std::string uplink;
   std::string interface;  // or a pattern without a match
   std::string why;
 };
 
-std::vector<Uncounted> FindUncounted(const Uplinks& uplinks,
-                                     const std::vector<Interface>& interfaces);
+std::vector<NotCounted> FindNotCounted(
+    const Uplinks& uplinks, const std::vector<Interface>& interfaces);
 
 // "uplinks: satellite: sta0: no such interface".
-std::string NoteOf(const Uncounted& uncounted);
+std::string NoteOf(const NotCounted& not_counted);
 
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_NETLINK_UNCOUNTED_H_
+#endif  // NETMETER_LIB_NETLINK_NOT_COUNTED_H_
