@@ -61,10 +61,8 @@ fill() {
 
 install_library() {
   local header
-  for header in abi connections connections_inline grpc grpc_inline magma magma_inline meter \
-    meter_inline netmeter prometheus prometheus_inline publish publish_inline sample \
-    service303_wire status_inline; do
-    put 644 "$source/include/netmeter/$header.h" "$prefix/include/netmeter/$header.h"
+  for header in "$source"/include/netmeter/*.h; do
+    put 644 "$header" "$prefix/include/netmeter/${header##*/}"
   done
   put 644 "$build/lib/capi/libnetmeter.so.1" "$libdir/libnetmeter.so.1"
   ln -sf libnetmeter.so.1 "$destdir$libdir/libnetmeter.so"

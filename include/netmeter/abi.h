@@ -37,11 +37,12 @@
  * With these steps the sum over all series never decreases, and counts no byte twice.
  *
  * The maps are frozen: no user, not even root, can write them; the programs keep
- * counting. All integers are in host byte order. Readers of another major version must
- * refuse. A new minor version may add fields in the reserved space of nm_info and
- * nm_stats, or at their ends, and raises NM_ABI_MINOR. Readers use NM_ABI_MINOR to
- * distinguish a 0 from a field that an older loader does not count, and must accept
- * structs that are longer than they know. All other values keep their size.
+ * counting. All integers are in host byte order. The layout is frozen for 1.x: readers
+ * of another major version must refuse. A new minor version may add fields in the
+ * reserved space of nm_info and nm_stats, or at their ends, and raises NM_ABI_MINOR.
+ * Readers use NM_ABI_MINOR to distinguish a 0 from a field that an older loader does not
+ * count, and must accept structs that are longer than they know. All other values keep
+ * their size.
  */
 #ifndef NETMETER_ABI_H_
 #define NETMETER_ABI_H_

@@ -12,6 +12,8 @@
 // Only root sees the sockets of other processes, with their services and destinations:
 // `netmeter sockets`. docs/connections.md says which kernel has which data.
 //
+// May change before 2.0.
+//
 // Threads: the functions may be called from any thread, a FlowDecoder from one thread
 // at a time. Like the rest of the library this never throws, aborts, prints, forks or
 // starts a thread. Every function returns ResourceExhausted if memory runs out.

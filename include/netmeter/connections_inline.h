@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of connections.h over the C API (netmeter.h), for the reason at the top
-// of meter_inline.h. Programs that Bazel builds use them, too.
+// The functions of connections.h over the C API (connections_c.h), for the reason at the
+// top of meter_inline.h. Programs that Bazel builds use them, too.
 
 #ifndef NETMETER_CONNECTIONS_INLINE_H_
 #define NETMETER_CONNECTIONS_INLINE_H_
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "netmeter/connections.h"
-#include "netmeter/netmeter.h"
+#include "netmeter/connections_c.h"
 #include "netmeter/status_inline.h"
 
 namespace netmeter {
@@ -128,8 +128,16 @@ inline const std::array<FlowRecordField, 44>& FlowRecordFields() {
 }
 
 // Callbacks of the C API.
-inline int TakeConnection(const netmeter_connection* connection,
-                          void* connections) {
+inline int TakeConnection(const netmeter_connection* from, void* connection) {
+  const absl::Status status = OutOfMemoryAsStatus([&] {
+    *static_cast<Connection*>(connection) = ConnectionOf(*from);
+    return absl::OkStatus();
+  });
+  return static_cast<int>(status.code());
+}
+
+inline int AddConnection(const netmeter_connection* connection,
+                         void* connections) {
   const absl::Status status = OutOfMemoryAsStatus([&] {
     static_cast<std::vector<Connection>*>(connections)
         ->push_back(ConnectionOf(*connection));
@@ -157,21 +165,19 @@ inline int TakeFlowField(const netmeter_flow_field* from, void* record) {
 }  // namespace internal
 
 inline absl::StatusOr<Connection> ReadConnection(int fd) {
-  netmeter_connection connection;
-  connection.size = sizeof(connection);
+  Connection connection;
   netmeter_error error;
-  const int code = netmeter_read_connection(fd, &connection, &error);
+  const int code = netmeter_read_connection(fd, internal::TakeConnection,
+                                            &connection, &error);
   if (code != NETMETER_OK) return internal::StatusOf(code, error);
-  return internal::OutOfMemoryAsStatus([&]() -> absl::StatusOr<Connection> {
-    return internal::ConnectionOf(connection);
-  });
+  return connection;
 }
 
 inline absl::StatusOr<std::vector<Connection>> ReadOwnConnections() {
   std::vector<Connection> connections;
   netmeter_error error;
-  const int code = netmeter_visit_connections(internal::TakeConnection,
-                                              &connections, &error);
+  const int code =
+      netmeter_visit_connections(internal::AddConnection, &connections, &error);
   if (code != NETMETER_OK) return internal::StatusOf(code, error);
   return connections;
 }

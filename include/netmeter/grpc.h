@@ -17,6 +17,8 @@
 // and magma.orc8r. A server can have only one magma.orc8r.Service303: a host that serves
 // one itself appends the bytes of MagmaMetrics (magma.h) to its GetMetrics instead.
 //
+// May change before 2.0.
+//
 // Threads: any number of gRPC threads may call a Service303 at the same time.
 
 #ifndef NETMETER_GRPC_H_

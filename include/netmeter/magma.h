@@ -14,6 +14,8 @@
 // publish.h lists the families. No metric has a label `service`, because magmad adds
 // that label.
 //
+// May change before 2.0.
+//
 // Threads: a MagmaMetrics may be used from any thread at any time, a DeltaVisitor only
 // from the thread that made it.
 

@@ -12,16 +12,15 @@
 #include <utility>
 
 #include "netmeter/magma.h"
-#include "netmeter/netmeter.h"
+#include "netmeter/magma_c.h"
 #include "netmeter/publish_inline.h"
 
 namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
-inline netmeter_publish_options OptionsOfC(const MagmaOptions& options) {
-  netmeter_publish_options given =
-      OptionsOfC(static_cast<const PublishOptions&>(options));
+inline netmeter_magma_options MagmaOptionsOfC(const MagmaOptions& options) {
+  netmeter_magma_options given = NETMETER_MAGMA_OPTIONS_INIT;
   given.max_bytes = options.max_bytes == 0 ? 1 : options.max_bytes;
   given.without_timestamps = options.timestamps ? 0 : 1;
   return given;
@@ -98,7 +97,8 @@ class DeltaTaker {
 class MagmaMetrics::Impl {
  public:
   Impl(std::shared_ptr<const Meter> meter, const MagmaOptions& options)
-      : publisher_(std::move(meter), internal::OptionsOfC(options)) {}
+      : publisher_(std::move(meter), internal::OptionsOfC(options)),
+        magma_(internal::MagmaOptionsOfC(options)) {}
 
   // Without the meter the result is netmeter_up 0. Empty if memory ran out.
   std::string Serialize(bool with_meter) const {
@@ -106,9 +106,9 @@ class MagmaMetrics::Impl {
     const char* bytes = nullptr;
     size_t length = 0;
     if (metrics.get() == nullptr ||
-        netmeter_serialize_metrics(with_meter ? publisher_.meter() : nullptr,
-                                   &publisher_.options(), metrics.get(), &bytes,
-                                   &length, nullptr) != NETMETER_OK) {
+        netmeter_serialize_metrics(
+            with_meter ? publisher_.meter() : nullptr, &publisher_.options(),
+            &magma_, metrics.get(), &bytes, &length, nullptr) != NETMETER_OK) {
       return std::string();
     }
     return internal::CopyBytes(bytes, length);
@@ -116,6 +116,7 @@ class MagmaMetrics::Impl {
 
  private:
   const internal::Publisher publisher_;
+  const netmeter_magma_options magma_;
 };
 
 inline MagmaMetrics::MagmaMetrics(std::shared_ptr<const Meter> meter,

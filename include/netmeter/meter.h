@@ -19,6 +19,8 @@
 // answer. The counters of the next load begin at 0, and Health::start_time_ns changes.
 // The Meter registers its service again with each meter that it opens.
 //
+// Frozen for 1.x: what compiles with 1.0 compiles with every 1.x.
+//
 // Threads: every method of Meter may be called from any thread at any time. After
 // fork(2) the child may use a Meter, unless another thread was calling it at that
 // moment. The library never throws, aborts, prints, forks, starts a thread or

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libnetmeter's C API, and its binary boundary: libnetmeter.so.1 exports what this
- * file declares, and nothing else. It is for C, and for every language that can
- * call C, such as Go and Rust. C++ programs use meter.h, the same API in C++ types.
+ * libnetmeter's C API, and its binary boundary: libnetmeter.so.1 exports what this file
+ * and the three below declare, and nothing else. It is for C, and for every language that
+ * can call C, such as Go and Rust. C++ programs use meter.h, the same API in C++ types.
  *
  *   struct netmeter_options options = NETMETER_OPTIONS_INIT;
  *   struct netmeter_error error;
@@ -40,14 +40,16 @@
  *
  * Threads: every function that takes a netmeter_meter may be called from any thread
  * at any time, except netmeter_close(), which must be the last call. One thread at a
- * time may use a netmeter_samples, and only the thread that made a netmeter_visitor
- * may use it. After fork(2) the child may use a meter, unless another thread was
- * calling it at that moment. Nothing here throws, aborts, prints, forks, starts a
- * thread or installs a process-wide hook.
+ * time may use a netmeter_samples. After fork(2) the child may use a meter, unless
+ * another thread was calling it at that moment. Nothing here throws, aborts, prints,
+ * forks, starts a thread or installs a process-wide hook.
  *
- * Stability: the ABI of libnetmeter.so.1 only grows. Every struct except
- * netmeter_error begins with its size, whether the caller or the library fills it.
- * New members come at the end, and a program that knows fewer members keeps working.
+ * Stability: this file is frozen for 1.x. It only grows. Every struct except
+ * netmeter_error and netmeter_misattribution begins with its size, whether the caller or
+ * the library fills it. New members come at the end, and a program that knows fewer
+ * members keeps working. connections_c.h, publish_c.h and magma_c.h may change before
+ * 2.0. Their functions have a symbol version of their own, which changes with them: the
+ * dynamic linker then refuses a program of the former one instead of running it wrongly.
  */
 #ifndef NETMETER_NETMETER_H_
 #define NETMETER_NETMETER_H_
@@ -100,95 +102,6 @@ int netmeter_tag_socket(int fd, const char *destination, size_t length,
                         struct netmeter_error *error);
 int netmeter_set_socket_service(int fd, const char *service, size_t length,
                                 struct netmeter_error *error);
-
-/* A process's own connections. These need no netmeter_meter, root or loaded meter.
- * --------------------------------------------------------------------------------- */
-
-/* A TCP socket of this process: Connection in connections.h, which has the units. All
- * texts end with a NUL. */
-struct netmeter_connection {
-  size_t size; /* sizeof(struct netmeter_connection) */
-  int32_t fd;
-  uint8_t mptcp; /* 1: yes, as the next two */
-  uint8_t timeouts_known;
-  uint8_t delivery_limited_by_application;
-  uint8_t reserved;
-  uint64_t cookie;
-  char state[16];
-  char local_address[48];
-  char remote_address[48]; /* "": not connected */
-  char congestion[16];
-  uint16_t local_port;
-  uint16_t remote_port;
-  uint32_t rtt_us;
-  uint32_t rtt_variation_us;
-  uint32_t min_rtt_us;
-  uint32_t retransmission_timeout_us;
-  uint32_t unsent_bytes;
-  uint64_t sent_bytes;
-  uint64_t retransmitted_bytes;
-  uint64_t acknowledged_bytes;
-  uint64_t received_bytes;
-  uint32_t sent_segments;
-  uint32_t received_segments;
-  uint32_t retransmitted_segments;
-  uint32_t out_of_order_segments;
-  uint32_t duplicate_segments;
-  uint32_t unacknowledged_segments;
-  uint32_t lost_segments;
-  uint32_t timeouts_in_a_row;
-  uint32_t timeouts;
-  uint32_t timeout_time_ms;
-  uint64_t delivery_rate;
-  uint64_t pacing_rate;
-  uint64_t busy_us;
-  uint64_t limited_by_receiver_us;
-  uint64_t limited_by_buffer_us;
-  uint32_t congestion_window_segments;
-  uint32_t segment_bytes;
-  uint32_t path_mtu;
-  uint32_t send_window_bytes;
-  uint32_t since_sent_ms;
-  uint32_t since_received_ms;
-  uint32_t tcp_info_length; /* bytes of tcp_info that the kernel wrote */
-  uint8_t reserved_too[4];
-  uint8_t tcp_info[1024];
-};
-
-/* As ReadConnection() in connections.h. The caller sets connection->size, which counts
- * as in netmeter_read_health(). */
-int netmeter_read_connection(int fd, struct netmeter_connection *connection,
-                             struct netmeter_error *error);
-
-/* As ReadOwnConnections(): calls take() for each TCP socket of this process, in the
- * order of their descriptors. Keeps 40 bytes of memory for each socket. A connection
- * is valid during the call, and take() may close its descriptor. take() returns
- * NETMETER_OK to go on. Any other code ends the visit and is returned. */
-int netmeter_visit_connections(
-    int (*take)(const struct netmeter_connection *connection, void *context),
-    void *context, struct netmeter_error *error);
-
-/* One field of a record of `netmeter flows --protobuf`. */
-struct netmeter_flow_field {
-  size_t size;      /* bytes that the library has filled */
-  const char *name; /* as in the JSON of `netmeter flows`; ends with a NUL */
-  const char *text; /* NULL: the field is a number. A text ends after: */
-  size_t text_length;
-  uint64_t value;  /* of a number */
-  uint32_t number; /* of the field in flows.proto */
-  uint8_t reserved[4];
-};
-
-/* As FlowDecoder::Next(): calls take() for each field of the first record in `bytes`,
- * except those of a newer netmeter. Sets *used to the length of the record; to 0, without
- * a call, if the record is not complete yet. A field is valid during the call. take()
- * returns NETMETER_OK to go on. Any other code ends the visit and is returned.
- * NETMETER_DATA_LOSS: the bytes are not such a stream; take() may have been called. */
-int netmeter_decode_flow(const char *bytes, size_t length,
-                         int (*take)(const struct netmeter_flow_field *field,
-                                     void *context),
-                         void *context, size_t *used,
-                         struct netmeter_error *error);
 
 /* A meter that is open for reading.
  * --------------------------------- */
@@ -344,123 +257,6 @@ struct netmeter_health {
  * first ABI of libnetmeter.so.1. */
 int netmeter_read_health(netmeter_meter *meter, struct netmeter_health *health,
                          struct netmeter_error *error);
-
-/* Publishing: the base of prometheus.h, magma.h and grpc.h.
- * -------------------------------------------------------------- */
-
-/* Scope in publish.h. */
-enum netmeter_scope {
-  NETMETER_SCOPE_SERVICE = 0,
-  NETMETER_SCOPE_HOST = 1,
-  NETMETER_SCOPE_UNREGISTERED = 2
-};
-const char *netmeter_scope_name(int scope);
-
-/* As FamilySet::Parse() in publish.h. *families is never 0, and is valid only for the
- * library in this process. */
-int netmeter_parse_families(const char *list, size_t length, uint64_t *families,
-                            struct netmeter_error *error);
-
-/* As FamilySet::Contains(): 1 or 0. */
-int netmeter_has_family(uint64_t families, const char *family, size_t length);
-
-/* PublishOptions in publish.h and MagmaOptions in magma.h. */
-struct netmeter_publish_options {
-  size_t size;       /* sizeof(struct netmeter_publish_options) */
-  size_t max_bytes;  /* on Magma's path only; 0: 4,000,000 */
-  uint64_t families; /* 0: `kernsnoopd` on Magma's path, else `default` */
-  int32_t scope;     /* enum netmeter_scope */
-  int32_t omit_zeros;
-  int32_t names_without_total;
-  int32_t without_timestamps; /* on Magma's path only */
-};
-#define NETMETER_PUBLISH_OPTIONS_INIT \
-  { sizeof(struct netmeter_publish_options), 0, 0, 0, 0, 0, 0 }
-
-enum netmeter_type {
-  NETMETER_TYPE_COUNTER = 0,
-  NETMETER_TYPE_GAUGE = 1,
-  NETMETER_TYPE_HISTOGRAM = 2
-};
-
-/* One metric. Texts are UTF-8 and end with a NUL. */
-struct netmeter_metric {
-  size_t size;        /* bytes that the library has filled */
-  const char *family; /* family and help stay valid until the process ends */
-  const char *help;
-  const char *const *label_names;
-  const char *const *label_values;
-  size_t label_count;
-  const double *bucket_bounds;   /* of a histogram, in seconds */
-  const uint64_t *bucket_counts; /* of each bucket, not cumulative */
-  size_t bucket_count;
-  uint64_t value; /* of a histogram: the sum, in microseconds */
-  int32_t type;   /* enum netmeter_type, of the family */
-  uint8_t reserved[4];
-};
-
-/* Memory for metrics. Like netmeter_samples it may be reused for any number of calls,
- * by one thread at a time. */
-typedef struct netmeter_metrics netmeter_metrics;
-
-/* Returns NULL if memory runs out. */
-netmeter_metrics *netmeter_metrics_new(void);
-
-/* `metrics` may be NULL. */
-void netmeter_metrics_free(netmeter_metrics *metrics);
-
-/* The results of the last netmeter_read_metrics() into `metrics`: family after family,
- * in the order of publish.h. All metrics of a family have the same pointer `family`. A
- * metric is valid until the next call with `metrics`. Returns NULL if `index` is not
- * below the count. */
-size_t netmeter_metrics_count(const netmeter_metrics *metrics);
-const struct netmeter_metric *netmeter_metrics_get(
-    const netmeter_metrics *metrics, size_t index);
-
-/* As PrometheusCollectable::Collect() in prometheus.h. If the meter is NULL or cannot
- * be read, the result is netmeter_up 0, and that is not an error. `options` may be
- * NULL. Errors: NETMETER_INVALID_ARGUMENT, and NETMETER_RESOURCE_EXHAUSTED, with no
- * metric, if there is not even enough memory for netmeter_up. */
-int netmeter_read_metrics(netmeter_meter *meter,
-                          const struct netmeter_publish_options *options,
-                          netmeter_metrics *metrics,
-                          struct netmeter_error *error);
-
-/* As MagmaMetrics::Serialize() in magma.h. *bytes is valid until the next call with
- * `metrics`. `meter`, `options` and errors as for netmeter_read_metrics(). */
-int netmeter_serialize_metrics(netmeter_meter *meter,
-                               const struct netmeter_publish_options *options,
-                               netmeter_metrics *metrics, const char **bytes,
-                               size_t *length, struct netmeter_error *error);
-
-/* The answer of Service303 in grpc.h to GetServiceInfo. start_time_s is the Unix time
- * at which the service started. *bytes and errors as above. */
-int netmeter_serialize_service_info(netmeter_meter *meter, const char *name,
-                                    size_t name_length, const char *version,
-                                    size_t version_length,
-                                    uint64_t start_time_s,
-                                    netmeter_metrics *metrics,
-                                    const char **bytes, size_t *length,
-                                    struct netmeter_error *error);
-
-/* DeltaVisitor in magma.h; see there for the thread that may visit. `meter` may be
- * closed before the visitor is freed. */
-typedef struct netmeter_visitor netmeter_visitor;
-int netmeter_visitor_new(netmeter_meter *meter,
-                         const struct netmeter_publish_options *options,
-                         netmeter_visitor **visitor,
-                         struct netmeter_error *error);
-
-/* `visitor` may be NULL. */
-void netmeter_visitor_free(netmeter_visitor *visitor);
-
-/* As DeltaVisitor::Visit(). A delta has a counter's family and labels, no help, and as
- * value the increment. It is valid during the call. take() returns NETMETER_OK if it
- * has applied the delta. Any other code ends the visit and is returned. */
-int netmeter_visit(netmeter_visitor *visitor,
-                   int (*take)(const struct netmeter_metric *delta,
-                               void *context),
-                   void *context, struct netmeter_error *error);
 
 #ifdef __cplusplus
 } /* extern "C" */

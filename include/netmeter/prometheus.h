@@ -9,6 +9,8 @@
 //   prometheus::Exposer exposer("127.0.0.1:9091");
 //   exposer.RegisterCollectable(metrics);  // weak: keep `metrics` alive
 //
+// May change before 2.0.
+//
 // Threads: Collect() may be called from any thread at any time. Register one
 // collectable per process and registry: two would repeat netmeter_up.
 

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "netmeter/netmeter.h"
 #include "netmeter/prometheus.h"
 #include "netmeter/publish_inline.h"
 
@@ -51,7 +50,7 @@ inline prometheus::ClientMetric PrometheusMetric(const netmeter_metric& from) {
       break;
     case NETMETER_TYPE_HISTOGRAM:
       // Buckets of Prometheus are cumulative.
-      to.histogram.sample_sum = value / 1e6;
+      to.histogram.sample_sum = from.sum;
       for (size_t i = 0; i < from.bucket_count; ++i) {
         to.histogram.sample_count += from.bucket_counts[i];
         to.histogram.bucket.emplace_back();

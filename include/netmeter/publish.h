@@ -71,6 +71,8 @@
 // process that publishes a service publishes the same values for it, so
 // aggregate with max, not with sum.
 //
+// May change before 2.0.
+//
 // Threads: as any plain struct.
 
 #ifndef NETMETER_PUBLISH_H_

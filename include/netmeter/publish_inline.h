@@ -8,8 +8,8 @@
 #include <atomic>
 
 #include "netmeter/meter.h"
-#include "netmeter/netmeter.h"
 #include "netmeter/publish.h"
+#include "netmeter/publish_c.h"
 
 namespace netmeter {
 NETMETER_NAMESPACE_BEGIN

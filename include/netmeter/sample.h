@@ -4,6 +4,8 @@
 //   for (const netmeter::Sample& s : samples)
 //     std::cout << netmeter::PathName(s.path) << " " << s.tx_bytes << "\n";
 //
+// Frozen for 1.x, as meter.h: structs and enums only grow.
+//
 // Threads: as any plain struct.
 
 #ifndef NETMETER_SAMPLE_H_

@@ -11,7 +11,7 @@
 
 #include "lib/testing/bpffs_fixture.h"
 #include "lib/testing/fake_meter.h"
-#include "netmeter/netmeter.h"
+#include "netmeter/magma_c.h"
 
 namespace netmeter {
 namespace internal {
@@ -155,6 +155,31 @@ TEST_F(CapiRootTest, HealthHasTextAndNumbers) {
   smaller.size = sizeof(smaller) - 8;
   EXPECT_EQ(netmeter_read_health(meter_, &smaller, nullptr),
             NETMETER_INVALID_ARGUMENT);
+}
+
+// The bug: the sum was in microseconds, and the bounds in seconds.
+TEST_F(CapiRootTest, AHistogramIsInSeconds) {
+  netmeter_metrics* const metrics = netmeter_metrics_new();
+  netmeter_publish_options options = NETMETER_PUBLISH_OPTIONS_INIT;
+  options.scope = NETMETER_SCOPE_HOST;
+  ASSERT_EQ(netmeter_parse_families("netmeter_tcp_rtt_seconds", 24,
+                                    &options.families, nullptr),
+            NETMETER_OK);
+  ASSERT_EQ(netmeter_read_metrics(meter_, &options, metrics, nullptr),
+            NETMETER_OK);
+  ASSERT_EQ(netmeter_metrics_count(metrics), 2u);  // and netmeter_up
+  const netmeter_metric& up = *netmeter_metrics_get(metrics, 0);
+  EXPECT_EQ(up.value, 1u);
+  EXPECT_EQ(up.sum, 0);
+  EXPECT_EQ(up.bucket_count, 0u);
+  const netmeter_metric& rtt = *netmeter_metrics_get(metrics, 1);
+  EXPECT_EQ(rtt.type, NETMETER_TYPE_HISTOGRAM);
+  EXPECT_EQ(rtt.sum, 12e-6);
+  EXPECT_EQ(rtt.value, 0u);
+  ASSERT_EQ(rtt.bucket_count, 10u);
+  EXPECT_EQ(rtt.bucket_bounds[8], 1.5);
+  EXPECT_EQ(rtt.bucket_counts[8], 28u);
+  netmeter_metrics_free(metrics);
 }
 
 // The bug: a code that gRPC does not have became 2.

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Compiled as C99: a program that uses the C API alone. */
+#include "netmeter/connections_c.h"
+#include "netmeter/magma_c.h"
 #include "netmeter/netmeter.h"
+#include "netmeter/publish_c.h"
 
 uint64_t sent_bytes(netmeter_meter *meter, netmeter_samples *samples);
+int visit_once(netmeter_meter *meter,
+               int (*take)(const struct netmeter_metric *delta, void *context));
 
 uint64_t sent_bytes(netmeter_meter *meter, netmeter_samples *samples) {
   uint64_t sum = 0;
@@ -11,4 +16,26 @@ uint64_t sent_bytes(netmeter_meter *meter, netmeter_samples *samples) {
   for (size_t i = 0; i < netmeter_samples_count(samples); i++)
     sum += netmeter_samples_get(samples, i)->tx_bytes;
   return sum;
+}
+
+int visit_once(netmeter_meter *meter,
+               int (*take)(const struct netmeter_metric *delta,
+                           void *context)) {
+  struct netmeter_publish_options options = NETMETER_PUBLISH_OPTIONS_INIT;
+  struct netmeter_magma_options magma = NETMETER_MAGMA_OPTIONS_INIT;
+  netmeter_metrics *metrics = netmeter_metrics_new();
+  netmeter_visitor *visitor;
+  const char *bytes;
+  size_t length;
+  int code = netmeter_serialize_metrics(meter, &options, &magma, metrics,
+                                        &bytes, &length, NULL);
+
+  if (code == NETMETER_OK)
+    code = netmeter_visitor_new(meter, &options, &visitor, NULL);
+  if (code == NETMETER_OK) {
+    code = netmeter_visit(visitor, take, NULL, NULL);
+    netmeter_visitor_free(visitor);
+  }
+  netmeter_metrics_free(metrics);
+  return code;
 }

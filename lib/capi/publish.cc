@@ -19,8 +19,9 @@
 #include "lib/publish/sample_buffer.h"
 #include "lib/publish/service_info.h"
 #include "netmeter/magma.h"
-#include "netmeter/netmeter.h"
+#include "netmeter/magma_c.h"
 #include "netmeter/publish.h"
+#include "netmeter/publish_c.h"
 
 struct netmeter_metrics {
   netmeter::internal::SampleBuffer buffer;
@@ -62,15 +63,18 @@ static_assert(static_cast<int>(FamilyType::kCounter) == NETMETER_TYPE_COUNTER &&
 
 // The sizes in version 1.0. They stay when members are added.
 constexpr size_t kOptionsOfVersion1 =
-    offsetof(netmeter_publish_options, without_timestamps) +
-    sizeof(netmeter_publish_options::without_timestamps);
+    offsetof(netmeter_publish_options, reserved) +
+    sizeof(netmeter_publish_options::reserved);
+constexpr size_t kMagmaOptionsOfVersion1 =
+    offsetof(netmeter_magma_options, reserved) +
+    sizeof(netmeter_magma_options::reserved);
 static_assert(sizeof(void*) != 8 ||
-                  (kOptionsOfVersion1 == 40 && sizeof(netmeter_metric) == 88),
+                  (kOptionsOfVersion1 == 32 && kMagmaOptionsOfVersion1 == 24 &&
+                   sizeof(netmeter_metric) == 96),
               "ABI");
 
-// Magma's options contain all others.
 absl::Status TakeOptions(const netmeter_publish_options* given,
-                         MagmaOptions* options) {
+                         PublishOptions* options) {
   if (given == nullptr) return absl::OkStatus();
   netmeter_publish_options all = {};
   if (!internal::TakeSized(given, kOptionsOfVersion1, &all)) {
@@ -94,6 +98,18 @@ absl::Status TakeOptions(const netmeter_publish_options* given,
   }
   options->omit_zeros = all.omit_zeros != 0;
   options->names_without_total = all.names_without_total != 0;
+  return absl::OkStatus();
+}
+
+absl::Status TakeMagmaOptions(const netmeter_magma_options* given,
+                              MagmaOptions* options) {
+  if (given == nullptr) return absl::OkStatus();
+  netmeter_magma_options all = {};
+  if (!internal::TakeSized(given, kMagmaOptionsOfVersion1, &all)) {
+    return absl::InvalidArgumentError(
+        "netmeter_magma_options.size is not sizeof(struct "
+        "netmeter_magma_options)");
+  }
   options->timestamps = all.without_timestamps == 0;
   if (all.max_bytes != 0) options->max_bytes = all.max_bytes;
   return absl::OkStatus();
@@ -132,7 +148,11 @@ void AddRow(const Family& family, const Metric& metric,
   row.bucket_bounds = metrics->bucket_bounds;
   row.bucket_counts = metric.buckets.data();
   row.bucket_count = metric.buckets.size();
-  row.value = metric.value;
+  if (family.type == FamilyType::kHistogram) {
+    row.sum = static_cast<double>(metric.value) / 1e6;
+  } else {
+    row.value = metric.value;
+  }
   row.type = static_cast<int32_t>(family.type);
   metrics->rows.push_back(row);
 }
@@ -165,8 +185,7 @@ absl::Status ReadMetrics(const Meter* meter,
   if (metrics == nullptr) {
     return absl::InvalidArgumentError("metrics is NULL");
   }
-  MagmaOptions options;
-  options.families = FamilySet();
+  PublishOptions options;
   const absl::Status taken = TakeOptions(given, &options);
   if (!taken.ok()) return taken;
   const absl::Status made =
@@ -215,9 +234,7 @@ absl::Status Take(const Delta& delta,
   row.value = delta.value;
   row.type = NETMETER_TYPE_COUNTER;
   *code = take(&row, context);
-  return *code == NETMETER_OK
-             ? absl::OkStatus()
-             : absl::AbortedError("take() did not take a delta over");
+  return internal::StatusOfTaken(*code);
 }
 
 }  // namespace
@@ -288,12 +305,14 @@ int netmeter_read_metrics(netmeter_meter* meter,
 
 int netmeter_serialize_metrics(netmeter_meter* meter,
                                const netmeter_publish_options* options,
+                               const netmeter_magma_options* magma,
                                netmeter_metrics* metrics, const char** bytes,
                                size_t* length, netmeter_error* error) {
   return Return(WithoutThrowing([&] {
                   netmeter::MagmaOptions all;
-                  const absl::Status taken =
-                      netmeter::TakeOptions(options, &all);
+                  absl::Status taken = netmeter::TakeOptions(options, &all);
+                  if (!taken.ok()) return taken;
+                  taken = netmeter::TakeMagmaOptions(magma, &all);
                   if (!taken.ok()) return taken;
                   return netmeter::Serialize(metrics, bytes, length, [&] {
                     return netmeter::internal::SerializeMetrics(

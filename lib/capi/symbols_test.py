@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the libraries show to a program is the C API, and nothing else.
 
-Three lists are one: the functions that netmeter.h declares, those of exports.lds, and
-the symbols of each library.
+Three lists are one: the functions that the headers declare, those of exports.lds, and
+the symbols of each library. netmeter.h, which is frozen, has one version of symbols, and
+the other headers another one.
 """
 
 import re
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import unittest
 
-SHARED, STATIC, EXPORTS, HEADER = sys.argv[1:5]
+SHARED, STATIC, EXPORTS, FROZEN, *UNSTABLE = sys.argv[1:]
 
 # Libraries that every host has, and the system's libraries that ours uses internally.
 NEEDED = r"lib(c|m|gcc_s|stdc\+\+|absl_\w+)\.so\.\d+|ld-linux\S+"
@@ -21,19 +22,24 @@ def run(*command):
     return subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()
 
 
-def declared():
-    with open(HEADER, encoding="utf-8") as file:
-        text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
-    return sorted(re.findall(r"\b(netmeter_\w+)\(", text))
+def declared(*headers):
+    found = []
+    for header in headers:
+        with open(header, encoding="utf-8") as file:
+            text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+        found += re.findall(r"\b(netmeter_\w+)\(", text)
+    return sorted(found)
+
+
+NODES = {"NETMETER_1.0": declared(FROZEN), "NETMETER_UNSTABLE_1.0": declared(*UNSTABLE)}
 
 
 def symbols(*options):
-    """The names, without versions."""
     found = []
     for line in run("nm", "--format=posix", *options).split("\n"):
         fields = line.split()
         if len(fields) >= 2 and not line.endswith(":"):
-            found.append((fields[0].split("@")[0], fields[1]))
+            found.append((fields[0], fields[1]))
     return found
 
 
@@ -42,19 +48,17 @@ class SymbolsTest(unittest.TestCase):
 
     def test_the_list_of_exports_is_the_header(self):
         with open(EXPORTS, encoding="utf-8") as file:
-            names = re.findall(r"^ +(netmeter_\w+);$", file.read(), re.M)
-        self.assertEqual(names, declared())
-        self.assertGreater(len(names), 15)
+            nodes = re.findall(r"^(NETMETER_\S+)\n\{(.*?)^\};", file.read(), re.M | re.S)
+        self.assertEqual({node: re.findall(r"^ +(netmeter_\w+);$", body, re.M) for node, body in nodes}, NODES)
+        self.assertGreater(len(declared(FROZEN)), 15)
 
     def test_the_shared_library_exports_the_header(self):
         names = [name for name, kind in symbols("-D", "--defined-only", SHARED) if kind != "A"]
-        self.assertEqual(sorted(names), declared())
-        versions = re.findall(r"netmeter_open@@(\S+)", run("nm", "-D", SHARED))
-        self.assertEqual(versions, ["NETMETER_1.0"])
+        self.assertEqual(sorted(names), sorted("%s@@%s" % (name, node) for node in NODES for name in NODES[node]))
 
     def test_the_static_library_has_no_other_global_symbol(self):
         names = [name for name, _ in symbols("--defined-only", "--extern-only", STATIC)]
-        self.assertEqual(sorted(names), declared())
+        self.assertEqual(sorted(names), declared(FROZEN, *UNSTABLE))
 
     def test_the_static_library_asks_for_no_abseil(self):
         # Weak symbols (w) may be missing.

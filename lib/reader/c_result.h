@@ -36,6 +36,12 @@ inline int Return(const absl::Status& status, netmeter_error* error) {
   return code;
 }
 
+// An error if the callback returned one, which ends the function.
+inline absl::Status StatusOfTaken(int taken) {
+  return taken == NETMETER_OK ? absl::OkStatus()
+                              : absl::AbortedError("take() returned an error");
+}
+
 // For a function that calls a callback. If `taken`, the callback's last code, is not
 // NETMETER_OK, it is the result: any number, of which absl::Status keeps only those that
 // it knows.

@@ -17,12 +17,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/no_throw.h"
-#include "lib/base/sized.h"
 #include "lib/base/status_util.h"
 #include "lib/netlink/diag_message.h"
 #include "lib/netlink/number_fields.h"
 #include "lib/reader/c_result.h"
-#include "netmeter/netmeter.h"
+#include "netmeter/connections_c.h"
 
 namespace netmeter {
 namespace internal {
@@ -30,14 +29,16 @@ namespace {
 
 constexpr int kMptcp = 262;  // IPPROTO_MPTCP, which glibc 2.36 lacks
 
-// The structs of version 1.0 of the ABI: none may get shorter, or move a member. The
-// tcp_info of any kernel yet is shorter than ours (Linux 7.3: 280 bytes).
-constexpr size_t kConnectionOfVersion1 =
-    offsetof(netmeter_connection, tcp_info) +
-    sizeof(netmeter_connection::tcp_info);
-static_assert(sizeof(void*) != 8 || (kConnectionOfVersion1 == 1344 &&
-                                     sizeof(netmeter_flow_field) == 48),
-              "ABI");
+// A netmeter_connection and what it points to. The tcp_info of any kernel yet is shorter
+// (Linux 7.3: 280 bytes).
+struct Row {
+  Row() = default;
+  Row(const Row&) = delete;
+  Row& operator=(const Row&) = delete;
+
+  netmeter_connection connection = {};
+  uint8_t tcp_info[1024];
+};
 
 // The member of netmeter_connection for a field of struct tcp_info.
 struct Member {
@@ -179,8 +180,9 @@ absl::Status CheckIsTcp(int fd, uint8_t* mptcp) {
   return absl::OkStatus();
 }
 
-// *connection is all zeros.
-absl::Status Read(int fd, netmeter_connection* connection) {
+// *row is new.
+absl::Status Read(int fd, Row* row) {
+  netmeter_connection* const connection = &row->connection;
   connection->size = sizeof(*connection);
   connection->fd = fd;
   NETMETER_RETURN_IF_ERROR(CheckIsTcp(fd, &connection->mptcp));
@@ -198,8 +200,8 @@ absl::Status Read(int fd, netmeter_connection* connection) {
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
     TakeAddress(address, connection->remote_address, &connection->remote_port);
   }
-  size = sizeof(connection->tcp_info);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, connection->tcp_info, &size) != 0) {
+  size = sizeof(row->tcp_info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, row->tcp_info, &size) != 0) {
     error = errno;
     // MPTCP sockets had no TCP_INFO before Linux 5.16.
     if (error == EOPNOTSUPP || error == ENOPROTOOPT) {
@@ -209,6 +211,7 @@ absl::Status Read(int fd, netmeter_connection* connection) {
     }
     return ErrorOf(error, fd);
   }
+  connection->tcp_info = row->tcp_info;
   connection->tcp_info_length = size;
   TakeTcpInfo(connection);
   return absl::OkStatus();
@@ -237,32 +240,32 @@ absl::StatusOr<std::vector<int>> OpenDescriptors() {
 }
 
 // False if fd is not a TCP socket, or no longer the one it was.
-absl::StatusOr<bool> ReadOwn(int fd, netmeter_connection* connection) {
-  const absl::Status read = Read(fd, connection);
+absl::StatusOr<bool> ReadOwn(int fd, Row* row) {
+  const absl::Status read = Read(fd, row);
   if (read.code() == absl::StatusCode::kResourceExhausted) return read;
   uint64_t cookie = 0;
   return read.ok() && GetOption(fd, SOL_SOCKET, SO_COOKIE, &cookie) == 0 &&
-         cookie == connection->cookie;
+         cookie == row->connection.cookie;
 }
 
 using TakeConnectionOfC = int (*)(const netmeter_connection* connection,
                                   void* context);
 
+absl::Status TakeIsNull() { return absl::InvalidArgumentError("take is NULL"); }
+
 absl::Status Visit(TakeConnectionOfC take, void* context, int* taken) {
-  if (take == nullptr) return absl::InvalidArgumentError("take is NULL");
+  if (take == nullptr) return TakeIsNull();
   const absl::StatusOr<std::vector<int>> descriptors = OpenDescriptors();
   NETMETER_RETURN_IF_ERROR(descriptors.status());
   std::set<uint64_t>
       cookies;  // of sockets that were taken by a lower descriptor
   for (const int fd : *descriptors) {
-    netmeter_connection connection = {};
-    const absl::StatusOr<bool> is_one = ReadOwn(fd, &connection);
+    Row row;
+    const absl::StatusOr<bool> is_one = ReadOwn(fd, &row);
     NETMETER_RETURN_IF_ERROR(is_one.status());
-    if (!*is_one || !cookies.insert(connection.cookie).second) continue;
-    *taken = take(&connection, context);
-    if (*taken != NETMETER_OK) {
-      return absl::AbortedError("take() ended the visit");
-    }
+    if (!*is_one || !cookies.insert(row.connection.cookie).second) continue;
+    *taken = take(&row.connection, context);
+    NETMETER_RETURN_IF_ERROR(StatusOfTaken(*taken));
   }
   return absl::OkStatus();
 }
@@ -271,29 +274,26 @@ absl::Status Visit(TakeConnectionOfC take, void* context, int* taken) {
 }  // namespace internal
 }  // namespace netmeter
 
-int netmeter_read_connection(int fd, netmeter_connection* connection,
-                             netmeter_error* error) {
+int netmeter_read_connection(
+    int fd,
+    int (*take)(const struct netmeter_connection* connection, void* context),
+    void* context, netmeter_error* error) {
+  // The callback makes system calls within a noexcept function.
   const netmeter::internal::WithoutCancellation guard;
-  const absl::Status status = netmeter::internal::WithoutThrowing([&] {
-    if (connection == nullptr) {
-      return absl::InvalidArgumentError("connection is NULL");
-    }
-    netmeter_connection all = {};
-    NETMETER_RETURN_IF_ERROR(netmeter::internal::Read(fd, &all));
-    return netmeter::internal::FillSized(
-               all, netmeter::internal::kConnectionOfVersion1, connection)
-               ? absl::OkStatus()
-               : absl::InvalidArgumentError(
-                     "netmeter_connection.size is not sizeof(struct "
-                     "netmeter_connection)");
+  int taken = NETMETER_OK;
+  const absl::Status read = netmeter::internal::WithoutThrowing([&] {
+    if (take == nullptr) return netmeter::internal::TakeIsNull();
+    netmeter::internal::Row row;
+    NETMETER_RETURN_IF_ERROR(netmeter::internal::Read(fd, &row));
+    taken = take(&row.connection, context);
+    return netmeter::internal::StatusOfTaken(taken);
   });
-  return netmeter::internal::Return(status, error);
+  return netmeter::internal::ReturnTaken(read, taken, error);
 }
 
 int netmeter_visit_connections(
     int (*take)(const netmeter_connection* connection, void* context),
     void* context, netmeter_error* error) {
-  // The callback makes system calls within a noexcept function.
   const netmeter::internal::WithoutCancellation guard;
   int taken = NETMETER_OK;
   const absl::Status visited = netmeter::internal::WithoutThrowing(

@@ -6,7 +6,7 @@
 #include "lib/base/no_throw.h"
 #include "lib/reader/c_result.h"
 #include "netmeter/connections.h"
-#include "netmeter/netmeter.h"
+#include "netmeter/connections_c.h"
 
 namespace netmeter {
 namespace internal {
@@ -74,9 +74,8 @@ absl::Status Decode(absl::string_view bytes, TakeField take, void* context,
         field.value = message.get_uint64();
       }
       *taken = take(&field, context);
-      if (*taken != NETMETER_OK) {
-        return absl::AbortedError("take() ended the visit");
-      }
+      const absl::Status status = StatusOfTaken(*taken);
+      if (!status.ok()) return status;
     }
   } catch (const protozero::exception&) {
     return NoStream();

@@ -9,6 +9,7 @@
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netmeter/connections_c.h>
 #include <netmeter/netmeter.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +46,6 @@ static int finds_its_connection(void) {
   const int client = socket(AF_INET, SOCK_STREAM, 0);
   struct sockaddr_in to;
   socklen_t size = sizeof(to);
-  struct netmeter_connection connection;
   int count = 0;
 
   if (listen(listener, 1) != 0 ||
@@ -55,13 +55,12 @@ static int finds_its_connection(void) {
   if (connect(client, (struct sockaddr *)&to, sizeof(to)) != 0 ||
       send(client, "hello", 5, 0) != 5)
     return 0;
-  connection.size = sizeof(connection);
   return netmeter_visit_connections(count_connection, &count, NULL) ==
              NETMETER_OK &&
          count == 1 &&
-         netmeter_read_connection(client, &connection, NULL) == NETMETER_OK &&
-         connection.sent_bytes == 5 && close(client) == 0 &&
-         close(listener) == 0;
+         netmeter_read_connection(client, count_connection, &count, NULL) ==
+             NETMETER_OK &&
+         count == 2 && close(client) == 0 && close(listener) == 0;
 }
 
 int main(int argc, char **argv) {
