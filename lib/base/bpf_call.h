@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two calls of bpf(2) that a reader needs. The library makes them itself, because
+// The calls of bpf(2) that a reader needs. The library makes them itself, because
 // libbpf would bring libelf and zlib into every service that reads its counters.
 //
 //   UniqueFd fd(OpenPinnedMap("/run/netmeter/info"));
@@ -20,12 +20,13 @@
 namespace netmeter {
 namespace internal {
 
-// A descriptor, with O_CLOEXEC, or -1 with errno.
-inline int OpenPinnedMap(const char* path) {
+// A descriptor, with O_CLOEXEC, or -1 with errno. `flags`: BPF_F_RDONLY, or 0.
+inline int OpenPinnedMap(const char* path, uint32_t flags = 0) {
   bpf_attr attributes;
   // The kernel wants zeros in the whole union, padding included.
   memset(&attributes, 0, sizeof(attributes));
   attributes.pathname = reinterpret_cast<uintptr_t>(path);
+  attributes.file_flags = flags;
   return static_cast<int>(
       syscall(__NR_bpf, BPF_OBJ_GET, &attributes, sizeof(attributes)));
 }
@@ -39,6 +40,29 @@ inline int DescribeMap(int fd, bpf_map_info* info) {
   attributes.info.info = reinterpret_cast<uintptr_t>(info);
   return static_cast<int>(syscall(__NR_bpf, BPF_OBJ_GET_INFO_BY_FD, &attributes,
                                   sizeof(attributes)));
+}
+
+// Writes the key that follows `key` (null: the first one) to *next. 0, or -1 with errno:
+// ENOENT after the last one.
+inline int NextKey(int fd, const void* key, void* next) {
+  bpf_attr attributes;
+  memset(&attributes, 0, sizeof(attributes));
+  attributes.map_fd = static_cast<__u32>(fd);
+  attributes.key = reinterpret_cast<uintptr_t>(key);
+  attributes.next_key = reinterpret_cast<uintptr_t>(next);
+  return static_cast<int>(
+      syscall(__NR_bpf, BPF_MAP_GET_NEXT_KEY, &attributes, sizeof(attributes)));
+}
+
+// 0, or -1 with errno. Of a map with values for each CPU, writes all of them.
+inline int LookUpElement(int fd, const void* key, void* value) {
+  bpf_attr attributes;
+  memset(&attributes, 0, sizeof(attributes));
+  attributes.map_fd = static_cast<__u32>(fd);
+  attributes.key = reinterpret_cast<uintptr_t>(key);
+  attributes.value = reinterpret_cast<uintptr_t>(value);
+  return static_cast<int>(
+      syscall(__NR_bpf, BPF_MAP_LOOKUP_ELEM, &attributes, sizeof(attributes)));
 }
 
 }  // namespace internal

@@ -17,21 +17,11 @@
 #include <vector>
 
 #include "bpf/internal.h"
-#include "lib/netlink/interfaces.h"
-#include "lib/netlink/uplink_names.h"
 #include "lib/reader/difference.h"
+#include "lib/reader/uplink_maps.h"
 
 namespace netmeter {
 namespace internal {
-
-// The interfaces of the meter's network namespace, and the uplinks that they count for.
-struct LinkReading {
-  uint64_t network = 0;                   // inode of the namespace
-  std::map<uint32_t, std::string> names;  // of uplinks, by number
-  Uplinks patterns;
-  std::vector<InterfaceEntry> entries;  // of the meter
-  std::vector<Interface> interfaces;    // as they count now
-};
 
 // An interface as the last record saw it.
 struct SeenLink {

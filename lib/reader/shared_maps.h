@@ -120,6 +120,9 @@ class SharedMaps {
 
   const MapView& view() const { return view_; }
 
+  // The canonical pin directory, also if the descriptors came from the socket.
+  const std::string& directory() const { return directory_; }
+
   // Maps the extents that `info` has announced since; *view has them. Errors as Open().
   absl::Status Extend(MapView* view) const;
 

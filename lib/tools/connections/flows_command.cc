@@ -25,7 +25,7 @@
 #include "lib/netlink/diag_message.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/options.h"
-#include "lib/tools/uplink_maps.h"
+#include "lib/tools/uplinks.h"
 
 namespace netmeter {
 namespace internal {

@@ -19,9 +19,9 @@
 #include "lib/history/record.h"
 #include "lib/reader/consistent_read.h"
 #include "lib/reader/shared_maps.h"
+#include "lib/reader/uplink_maps.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/options.h"
-#include "lib/tools/uplink_maps.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -109,11 +109,15 @@ absl::StatusOr<Reading> ReadAll(const Meter& meter,
   absl::StatusOr<Reading> reading = ReadMeter(meter);
   if (!reading.ok()) return reading;
   reading->size_units = MeterUnits(pin_dir);
-  auto sides = ReadUplinkSides(pin_dir);
-  if (!sides.ok()) return sides.status();
-  reading->sides = *std::move(sides);
-  const auto forwarded = ReadForwarded(pin_dir);
-  auto links = ReadLinks(pin_dir);
+  const auto maps = SharedMaps::Open(pin_dir);
+  if (!maps.ok()) return maps.status();
+  for (const MeterUplink& uplink : ListUplinks(**maps)) {
+    if (uplink.name != kOtherUplink) reading->sides.names.insert(uplink.name);
+    if (uplink.leads_to_clients) reading->sides.clients.insert(uplink.name);
+    reading->sides.any_is_paid |= uplink.is_paid;
+  }
+  const auto forwarded = ReadForwarded(**maps);
+  auto links = ReadLinks(**maps);
   if (absl::IsFailedPrecondition(links.status())) {
     std::cerr << "netmeter: note: recorded without interfaces: "
               << links.status().message() << "\n";

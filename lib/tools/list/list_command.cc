@@ -16,12 +16,13 @@
 #include "lib/base/text_table.h"
 #include "lib/history/since.h"
 #include "lib/reader/shared_maps.h"
+#include "lib/reader/uplink_maps.h"
 #include "lib/reader/words.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/list/list.h"
 #include "lib/tools/list/list_view.h"
 #include "lib/tools/options.h"
-#include "lib/tools/uplink_maps.h"
+#include "lib/tools/uplinks.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -263,7 +264,9 @@ class ListCommand : public Command {
     if (!history.ok()) return history.status();
     auto read = ReadSince(history->get(), since_, [&] {
       absl::StatusOr<Reading> reading = ReadMeter(meter);
-      const auto forwarded = ReadForwardedSamples(pin_dir_);
+      const auto maps = SharedMaps::Open(pin_dir_);
+      if (!maps.ok()) return absl::StatusOr<Reading>(maps.status());
+      const auto forwarded = ReadForwardedSamples(**maps);
       has_forwarded_ = forwarded.ok() || absl::IsNotFound(forwarded.status());
       if (reading.ok() && forwarded.ok()) {
         reading->has_forwarded = true;

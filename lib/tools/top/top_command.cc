@@ -38,7 +38,7 @@
 #include "lib/tools/options.h"
 #include "lib/tools/top/top_model.h"
 #include "lib/tools/top/top_view.h"
-#include "lib/tools/uplink_maps.h"
+#include "lib/tools/uplinks.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {

@@ -26,11 +26,11 @@
 #include "lib/loader/config.h"
 #include "lib/loader/lock_file.h"
 #include "lib/netlink/not_counted.h"
+#include "lib/reader/balance.h"
 #include "lib/reader/shared_maps.h"
+#include "lib/reader/uplink_maps.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/options.h"
-#include "lib/tools/uplink_maps.h"
-#include "lib/tools/uplinks/balance.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -89,8 +89,9 @@ void AddNamedLate(const Uplinks& configured, const BalanceInput& input,
 }
 
 // Reads forwarded traffic if this meter counts it. *why: the reason why not, or a remark.
-absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
-                             BalanceInput* input, std::string* why) {
+absl::Status ReadForwardedOf(const SharedMaps& maps, BalanceInput* input,
+                             std::string* why) {
+  const nm_info& info = *maps.view().info;
   constexpr char kFeature[] = "forwarded: ";
   if ((info.features & NM_FEATURE_FORWARDED) == 0) {
     for (absl::string_view line : absl::StrSplit(
@@ -102,7 +103,7 @@ absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
     if (why->empty()) *why = "the meter is of an older version";
     return absl::OkStatus();
   }
-  const auto forwarded = ReadForwarded(pin_dir);
+  const auto forwarded = ReadForwarded(maps);
   if (!forwarded.ok()) return forwarded.status();
   input->counts_forwarded = true;
   input->forwarded = SumByUplink(forwarded->pairs);
@@ -121,9 +122,8 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
   NETMETER_RETURN_IF_ERROR((*meter)->ReadHost(&input->samples));
   const auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();
-  NETMETER_RETURN_IF_ERROR(
-      ReadForwardedOf(pin_dir, *(*maps)->view().info, input, why));
-  auto links = ReadLinks(pin_dir);
+  NETMETER_RETURN_IF_ERROR(ReadForwardedOf(**maps, input, why));
+  auto links = ReadLinks(**maps);
   if (!links.ok()) return links.status();
   static_cast<MeterLinks&>(*input) = *std::move(links);
   if (input->counts_forwarded && input->late) {

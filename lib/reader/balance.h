@@ -15,8 +15,8 @@
 //
 // Threads: plain values.
 
-#ifndef NETMETER_LIB_TOOLS_UPLINKS_BALANCE_H_
-#define NETMETER_LIB_TOOLS_UPLINKS_BALANCE_H_
+#ifndef NETMETER_LIB_READER_BALANCE_H_
+#define NETMETER_LIB_READER_BALANCE_H_
 
 #include <cstdint>
 #include <map>
@@ -28,7 +28,7 @@
 #include "bpf/internal.h"
 #include "lib/netlink/interfaces.h"
 #include "lib/netlink/uplink_names.h"
-#include "lib/tools/uplink_maps.h"
+#include "lib/reader/uplink_maps.h"
 #include "netmeter/sample.h"
 
 namespace netmeter {
@@ -71,4 +71,4 @@ std::vector<UplinkBalance> BalanceUplinks(const BalanceInput& input);
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_TOOLS_UPLINKS_BALANCE_H_
+#endif  // NETMETER_LIB_READER_BALANCE_H_

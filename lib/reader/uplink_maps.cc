@@ -1,38 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/tools/uplink_maps.h"
+#include "lib/reader/uplink_maps.h"
 
 #include <arpa/inet.h>
-#include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <errno.h>
+#include <linux/bpf.h>
 #include <netinet/in.h>
 #include <string.h>
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lib/base/kernel_object.h"
-#include "lib/base/map_elements.h"
+#include "lib/base/bpf_call.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/reader/pins.h"
 #include "lib/reader/series_reader.h"
 #include "lib/reader/shared_maps.h"
-#include "lib/reader/words.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
+// The largest NR_CPUS of any architecture: the kernel writes a value for each CPU, and
+// room for all of them needs no trust in a number.
+constexpr size_t kMostCpus = 8192;
+
 absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* pin,
                                  size_t key_size, size_t value_size) {
   const std::string path = absl::StrCat(pin_dir, "/", pin);
-  UniqueFd fd(bpf_obj_get(path.c_str()));
+  UniqueFd fd(OpenPinnedMap(path.c_str(), BPF_F_RDONLY));
   bpf_map_info about = {};
-  if (!fd.ok() || !GetInfo(fd.get(), &about)) {
+  if (!fd.ok() || DescribeMap(fd.get(), &about) != 0) {
     return ErrnoStatus(errno, absl::StrCat("open ", path),
                        errno == ENOENT ? "" : "run as root");
   }
@@ -45,36 +47,46 @@ absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* pin,
   return fd;
 }
 
+// Calls body(key) for each element, whose value is in *value. Elements that are added or
+// removed meanwhile may be seen or not.
+template <typename Key, typename Body>
+absl::Status ForEachKey(int fd, const char* pin, void* value,
+                        const Body& body) {
+  Key key = {}, next = {};
+  const Key* from = nullptr;
+  while (NextKey(fd, from, &next) == 0) {
+    key = next;
+    from = &key;
+    if (LookUpElement(fd, &key, value) == 0) {
+      body(key);
+    } else if (errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("read ", pin));
+    }
+  }
+  // Any other error must be reported: otherwise the rest of the map would be missing.
+  if (errno != ENOENT) return ErrnoStatus(errno, absl::StrCat("read ", pin));
+  return absl::OkStatus();
+}
+
 // Calls body(key, sum over CPUs) for each element. Values are 64-bit counters.
 template <typename Key, typename Value, typename Body>
 absl::Status ForEachSum(const std::string& pin_dir, const char* pin,
-                        const Body& body) {
+                        size_t cpus, const Body& body) {
   const auto fd = OpenMap(pin_dir, pin, sizeof(Key), sizeof(Value));
   if (!fd.ok()) return fd.status();
-  const int cpus = libbpf_num_possible_cpus();
-  if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
   constexpr size_t kCounters = sizeof(Value) / sizeof(uint64_t);
-  std::vector<std::array<uint64_t, kCounters>> of_cpus(
-      static_cast<size_t>(cpus));
-  Key key = {}, next = {};
-  const Key* from = nullptr;
-  int end;
-  while ((end = bpf_map_get_next_key(fd->get(), from, &next)) == 0) {
-    key = next;
-    from = &key;
-    const int error = bpf_map_lookup_elem(fd->get(), &key, of_cpus.data());
-    if (error != 0) return ErrnoStatus(error, absl::StrCat("read ", pin));
-    std::array<uint64_t, kCounters> sums = {};
-    for (const auto& one : of_cpus) {
-      for (size_t i = 0; i < kCounters; ++i) sums[i] += one[i];
+  using Counts = std::array<uint64_t, kCounters>;
+  const std::unique_ptr<Counts[]> of_cpus(new Counts[kMostCpus]);
+  return ForEachKey<Key>(fd->get(), pin, of_cpus.get(), [&](const Key& key) {
+    Counts sums = {};
+    for (size_t cpu = 0; cpu < std::min(cpus, kMostCpus); ++cpu) {
+      for (size_t i = 0; i < kCounters; ++i) sums[i] += of_cpus[cpu][i];
     }
     Value sum;
     static_assert(sizeof(sum) == sizeof(sums));
     memcpy(&sum, sums.data(), sizeof(sum));
-    if (sums != decltype(sums)()) body(key, sum);
-  }
-  if (end != -ENOENT) return ErrnoStatus(end, absl::StrCat("read ", pin));
-  return absl::OkStatus();
+    if (sums != Counts()) body(key, sum);
+  });
 }
 
 template <typename Key, typename Value, typename Body>
@@ -83,24 +95,9 @@ absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
   const auto fd = OpenMap(pin_dir, pin, sizeof(Key), sizeof(Value));
   if (absl::IsNotFound(fd.status())) return HasNoUplinks(pin_dir);
   if (!fd.ok()) return fd.status();
-  return ForEachElement<Key, Value>(
-      fd->get(), [&body](const Key& key, const Value& value) {
-        body(key, value);
-        return absl::OkStatus();
-      });
-}
-
-// The uplinks that have counted since the load, and `other`, by their numbers.
-std::map<uint32_t, std::string> ReadUplinkNames(const SharedMaps& maps) {
-  const SeriesReader reader(maps.view());
-  std::map<uint32_t, std::string> names;
-  for (uint32_t i = 0; i < NM_MAX_UPLINKS; ++i) {
-    const uint32_t id = maps.view().info->uplinks[i];
-    std::string name;
-    if (id != 0 && reader.ReadName(id, &name)) names[i + 1] = name;
-  }
-  names[NM_UPLINK_OTHER] = kOtherUplink;
-  return names;
+  Value value = {};
+  return ForEachKey<Key>(fd->get(), pin, &value,
+                         [&](const Key& key) { body(key, value); });
 }
 
 // The names of interfaces by index.
@@ -144,20 +141,23 @@ absl::Status HasNoUplinks(const std::string& pin_dir) {
       LoaderCommand(has_file ? "load" : "load --config FILE", pin_dir), ")"));
 }
 
-absl::StatusOr<ForwardedTraffic> ReadForwarded(const std::string& pin_dir) {
+absl::StatusOr<ForwardedTraffic> ReadForwarded(const SharedMaps& maps) {
+  const std::string& pin_dir = maps.directory();
+  const size_t cpus = maps.view().cells_per_series - 1;  // and the shared cell
   ForwardedTraffic traffic;
   // Read before the pairs, so that clients have no more than their interface.
   const absl::Status clients = ForEachSum<nm_client_key, nm_client>(
-      pin_dir, kClientsPin,
+      pin_dir, kClientsPin, cpus,
       [&](const nm_client_key& key, const nm_client& sum) {
         traffic.clients.push_back({key, sum});
       });
   NETMETER_RETURN_IF_ERROR((ForEachSum<uint32_t, nm_forwarded>(
-      pin_dir, kForwardedPin, [&](uint32_t index, const nm_forwarded& sum) {
+      pin_dir, kForwardedPin, cpus,
+      [&](uint32_t index, const nm_forwarded& sum) {
         traffic.pairs.push_back({{0, 0, index}, sum});
       })));
   const absl::Status pairs = ForEachSum<nm_forwarded_key, nm_forwarded>(
-      pin_dir, kForwardedByPin,
+      pin_dir, kForwardedByPin, cpus,
       [&](const nm_forwarded_key& key, const nm_forwarded& sum) {
         traffic.pairs.push_back({key, sum});
       });
@@ -184,38 +184,31 @@ Forwarded SumByUplink(const ForwardedPairs& pairs) {
   return sums;
 }
 
-absl::StatusOr<UplinkSides> ReadUplinkSides(const std::string& pin_dir) {
-  const auto maps = SharedMaps::Open(pin_dir);
-  if (!maps.ok()) return maps.status();
-  const nm_info& info = *(*maps)->view().info;
-  UplinkSides sides;
-  sides.any_is_paid = info.paid_uplinks != 0;
-  for (const auto& uplink : ReadUplinkNames(**maps)) {
-    if (uplink.first != NM_UPLINK_OTHER) sides.names.insert(uplink.second);
-    if ((info.client_uplinks >> uplink.first & 1) != 0) {
-      sides.clients.insert(uplink.second);
+std::vector<MeterUplink> ListUplinks(const SharedMaps& maps) {
+  const nm_info& info = *maps.view().info;
+  const SeriesReader reader(maps.view());
+  std::vector<MeterUplink> uplinks;
+  const auto add = [&](uint32_t number, const std::string& name) {
+    uplinks.push_back({number, name, (info.paid_uplinks >> number & 1) != 0,
+                       (info.client_uplinks >> number & 1) != 0});
+  };
+  for (uint32_t i = 0; i < NM_MAX_UPLINKS; ++i) {
+    std::string name;
+    if (info.uplinks[i] != 0 && reader.ReadName(info.uplinks[i], &name)) {
+      add(i + 1, name);
     }
   }
-  return sides;
+  add(NM_UPLINK_OTHER, kOtherUplink);
+  return uplinks;
 }
 
-absl::Status CheckUplinks(const std::string& pin_dir,
-                          const std::vector<std::string>& uplinks) {
-  auto sides = ReadUplinkSides(pin_dir);
-  if (!sides.ok()) return absl::OkStatus();
-  if (!sides->names.empty()) sides->names.insert(kOtherUplink);
-  for (const std::string& uplink : uplinks) {
-    NETMETER_RETURN_IF_ERROR(CheckUplink(uplink, sides->names));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir) {
-  const auto maps = SharedMaps::Open(pin_dir);
-  if (!maps.ok()) return maps.status();
+absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
+  const std::string& pin_dir = maps.directory();
   MeterLinks links;
   uint64_t network = 0;
-  links.names = ReadUplinkNames(**maps);
+  for (const MeterUplink& uplink : ListUplinks(maps)) {
+    links.names[uplink.number] = uplink.name;
+  }
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_uplink_key, uint32_t>(
       pin_dir, "uplink_names", [&](const nm_uplink_key& key, uint32_t number) {
         links.patterns[links.names[number]].push_back(PatternOf(key));
@@ -290,52 +283,12 @@ ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
   return samples;
 }
 
-absl::StatusOr<ForwardedSamples> ReadForwardedSamples(
-    const std::string& pin_dir) {
-  const auto traffic = ReadForwarded(pin_dir);
+absl::StatusOr<ForwardedSamples> ReadForwardedSamples(const SharedMaps& maps) {
+  const auto traffic = ReadForwarded(maps);
   if (!traffic.ok()) return traffic.status();
-  const auto links = ReadLinks(pin_dir);
+  const auto links = ReadLinks(maps);
   if (!links.ok()) return links.status();
   return NameForwarded(*traffic, *links);
-}
-
-absl::Status AddForwardedRows(const std::string& pin_dir,
-                              std::vector<Sample>* rows) {
-  const auto samples = ReadForwardedSamples(pin_dir);
-  if (absl::IsNotFound(samples.status())) {
-    const auto links = ReadLinks(pin_dir);
-    if (!links.ok()) return links.status();
-    return absl::UnimplementedError(
-        absl::StrCat("the meter does not count forwarded traffic (why: ",
-                     LoaderCommand("status", pin_dir), ")"));
-  }
-  if (!samples.ok()) return samples.status();
-  for (const auto& row : *samples) {
-    if (row.second.IsZero()) continue;
-    Sample sample;
-    sample.kind = kForwardedRow;
-    sample.name = row.first.interface;
-    sample.destination = row.first.client;
-    sample.uplink = row.first.uplink;
-    for (size_t i = 0; i < kCounterCount; ++i) {
-      sample.*kRecordedCounters[i].field =
-          static_cast<uint64_t>(row.second.value[i]);
-    }
-    rows->push_back(std::move(sample));
-  }
-  return absl::OkStatus();
-}
-
-std::set<std::string> ReadPaidUplinks(const std::string& pin_dir) {
-  std::set<std::string> paid;
-  const auto maps = SharedMaps::Open(pin_dir);
-  if (!maps.ok()) return paid;
-  const uint32_t bits = (*maps)->view().info->paid_uplinks;
-  if (bits == 0) return paid;
-  for (const auto& uplink : ReadUplinkNames(**maps)) {
-    if ((bits >> uplink.first & 1) != 0) paid.insert(uplink.second);
-  }
-  return paid;
 }
 
 std::string PatternOf(const nm_uplink_key& key) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/tools/uplinks/balance.h"
+#include "lib/reader/balance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

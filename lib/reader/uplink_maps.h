@@ -2,26 +2,26 @@
 // The meter's maps of uplinks: their interfaces, and forwarded packets
 // (bpf/forward.bpf.c). Only root may read them.
 //
-//   absl::StatusOr<MeterLinks> links = ReadLinks("/run/netmeter");
-//   absl::StatusOr<ForwardedTraffic> traffic = ReadForwarded("/run/netmeter");
+//   absl::StatusOr<MeterLinks> links = ReadLinks(**maps);
+//   absl::StatusOr<ForwardedTraffic> traffic = ReadForwarded(**maps);
 //   SumByUplink(traffic->pairs)[1].tx_bytes;  // bytes that left by uplink 1
 //
 // Threads: any.
 
-#ifndef NETMETER_LIB_TOOLS_UPLINK_MAPS_H_
-#define NETMETER_LIB_TOOLS_UPLINK_MAPS_H_
+#ifndef NETMETER_LIB_READER_UPLINK_MAPS_H_
+#define NETMETER_LIB_READER_UPLINK_MAPS_H_
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "bpf/internal.h"
-#include "lib/history/bill.h"
-#include "lib/history/links.h"
+#include "lib/netlink/interfaces.h"
+#include "lib/netlink/uplink_names.h"
 #include "lib/reader/difference.h"
+#include "lib/reader/shared_maps.h"
 
 namespace netmeter {
 namespace internal {
@@ -57,18 +57,30 @@ struct ForwardedTraffic {
 };
 
 // NotFound: the meter has never counted forwarded packets.
-absl::StatusOr<ForwardedTraffic> ReadForwarded(const std::string& pin_dir);
+absl::StatusOr<ForwardedTraffic> ReadForwarded(const SharedMaps& maps);
 
 Forwarded SumByUplink(const ForwardedPairs& pairs);
 
-// Which of the meter's uplinks are on a bill. Anybody who may read the meter may read
-// them. Errors as SharedMaps::Open().
-absl::StatusOr<UplinkSides> ReadUplinkSides(const std::string& pin_dir);
+// An uplink of the meter, also one that the configuration had before; or `other`.
+struct MeterUplink {
+  uint32_t number = 0;
+  std::string name;
+  bool is_paid = false;  // configured, and not in forwarded_clients
+  bool leads_to_clients = false;
+};
 
-// CheckUplink() for the values of an option: the meter's uplinks are known. OK if the
-// meter cannot be read, because its other readers say why.
-absl::Status CheckUplinks(const std::string& pin_dir,
-                          const std::vector<std::string>& uplinks);
+// Ascending by number, so `other` is the last. Anybody who may read the meter may read
+// them.
+std::vector<MeterUplink> ListUplinks(const SharedMaps& maps);
+
+// The interfaces of the meter's network namespace, and the uplinks that they count for.
+struct LinkReading {
+  uint64_t network = 0;                   // inode of the namespace
+  std::map<uint32_t, std::string> names;  // of uplinks, by number
+  Uplinks patterns;
+  std::vector<InterfaceEntry> entries;  // of the meter
+  std::vector<Interface> interfaces;    // as they count now
+};
 
 struct MeterLinks : LinkReading {
   bool late = false;  // forwarded packets count for less time than interfaces
@@ -76,7 +88,7 @@ struct MeterLinks : LinkReading {
 
 // Reads the maps, then the interfaces. NotFound: the meter never had uplinks.
 // FailedPrecondition: its uplinks are those of another network namespace.
-absl::StatusOr<MeterLinks> ReadLinks(const std::string& pin_dir);
+absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps);
 
 // `links` has the names of uplinks and interfaces. The row of an interface without a
 // client has what its clients do not have.
@@ -84,17 +96,7 @@ ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
                                const LinkReading& links);
 
 // The two reads above. Errors as there.
-absl::StatusOr<ForwardedSamples> ReadForwardedSamples(
-    const std::string& pin_dir);
-
-// Adds rows of kind kForwardedRow. After an error there are none: the sums over uplinks
-// lack forwarded traffic, and the message says why, and what to do.
-absl::Status AddForwardedRows(const std::string& pin_dir,
-                              std::vector<Sample>* rows);
-
-// The uplinks of the configuration, without those of forwarded_clients: what is forwarded
-// for a client passes one of those, too. Needs no root. Empty without uplinks.
-std::set<std::string> ReadPaidUplinks(const std::string& pin_dir);
+absl::StatusOr<ForwardedSamples> ReadForwardedSamples(const SharedMaps& maps);
 
 // Says what to do.
 absl::Status HasNoUplinks(const std::string& pin_dir);
@@ -105,4 +107,4 @@ std::string PatternOf(const nm_uplink_key& key);
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_TOOLS_UPLINK_MAPS_H_
+#endif  // NETMETER_LIB_READER_UPLINK_MAPS_H_
