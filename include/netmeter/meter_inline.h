@@ -35,18 +35,15 @@ inline void AssignText(const char* text, size_t length, std::string* to) {
   }
 }
 
+// Every library of 1.x fills these members. One that is added later is there only if
+// from.size reaches its end.
 inline void AssignSample(const netmeter_sample& from, Sample* to) {
   to->kind = static_cast<Kind>(from.kind);
   AssignText(from.name, from.name_length, &to->name);
   AssignText(from.destination, from.destination_length, &to->destination);
   to->transport = static_cast<Transport>(from.transport);
   to->path = static_cast<Path>(from.path);
-  // An older library fills a shorter struct.
-  if (from.size >= sizeof(from)) {
-    AssignText(from.uplink, from.uplink_length, &to->uplink);
-  } else {
-    to->uplink.clear();
-  }
+  AssignText(from.uplink, from.uplink_length, &to->uplink);
   to->registered = from.registered != 0;
   to->tx_bytes = from.tx_bytes;
   to->rx_bytes = from.rx_bytes;

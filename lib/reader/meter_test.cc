@@ -99,5 +99,20 @@ TEST(Words, AreNeverNull) {
   EXPECT_STREQ(PathName(static_cast<Path>(99)), "unknown");
 }
 
+#ifndef NETMETER_FROM_SOURCE
+// The bug: the uplink was there only if the library's struct was as long as the header's.
+// So a program with the header of 1.1 would have lost it with the library of 1.0.
+TEST(Meter, ALibraryWithAShorterSampleHasAnUplink) {
+  netmeter_sample from = {};
+  from.size = sizeof(from) - 8;
+  from.name = from.destination = "";
+  from.uplink = "satellite";
+  from.uplink_length = 9;
+  Sample sample;
+  internal::AssignSample(from, &sample);
+  EXPECT_EQ(sample.uplink, "satellite");
+}
+#endif
+
 }  // namespace
 }  // namespace netmeter
