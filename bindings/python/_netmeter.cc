@@ -18,6 +18,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -215,18 +216,28 @@ py::tuple ToPython(const Connection& c) {
       py::bytes(c.tcp_info));
 }
 
-// In the field order of netmeter.FlowRecord and connections.h.
+py::object ToPython(uint64_t value) { return py::int_(value); }
+py::object ToPython(bool value) { return py::bool_(value); }
+py::object ToPython(uint16_t value) { return py::int_(value); }
+py::object ToPython(const std::string& text) { return Text(text); }
+py::object ToPython(Kind kind) { return Text(KindName(kind)); }
+py::object ToPython(Transport transport) {
+  return Text(TransportName(transport));
+}
+py::object ToPython(Path path) { return Text(PathName(path)); }
+py::object ToPython(const std::map<std::string, std::string>& labels) {
+  py::dict dict;
+  for (const auto& [label, text] : labels) dict[Text(label)] = Text(text);
+  return std::move(dict);
+}
+
+// In the field order of netmeter.FlowRecord. kind, transport and path are words.
 py::tuple ToPython(const FlowRecord& record) {
-  const auto& fields = internal::FlowRecordFields();
-  py::tuple values(fields.size());
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (fields[i].text != nullptr) {
-      values[i] = Text(record.*fields[i].text);
-    } else {
-      values[i] = record.*fields[i].value;
-    }
-  }
-  return values;
+  py::list values;
+  internal::VisitFields(&record, [&](uint32_t, const char*, auto* member) {
+    values.append(ToPython(*member));
+  });
+  return py::tuple(values);
 }
 
 const char* TypeName(internal::FamilyType type) {
@@ -476,11 +487,11 @@ void Define(py::module_& m) {
   m.def("set_socket_service", &SetSocketServiceOfPython, py::arg("fd"),
         py::arg("service"));
 
-  py::tuple names(internal::FlowRecordFields().size());
-  for (size_t i = 0; i < names.size(); ++i) {
-    names[i] = internal::FlowRecordFields()[i].name;
-  }
-  m.attr("FLOW_RECORD_FIELDS") = names;
+  py::list names;
+  const FlowRecord record;
+  internal::VisitFields(
+      &record, [&](uint32_t, const char* name, auto*) { names.append(name); });
+  m.attr("FLOW_RECORD_FIELDS") = py::tuple(names);
   py::class_<PyFlowDecoder>(m, "FlowDecoder")
       .def(py::init<>())
       .def("append", &PyFlowDecoder::Append, py::arg("data"))

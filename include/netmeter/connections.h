@@ -22,6 +22,7 @@
 #define NETMETER_CONNECTIONS_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -118,7 +119,8 @@ absl::StatusOr<std::vector<Connection>> ReadOwnConnections();
 
 // A connection that has ended, or with --active one that goes on, as reported by
 // `netmeter flows`. docs/connections.md explains each field. A field that the record does
-// not have is 0 or empty.
+// not have is 0 or empty. If it is kind, transport or path, KindName() and the like say
+// "unknown". So they do for a word of a newer netmeter.
 struct FlowRecord {
   std::string record;     // "flow"; or "remainder" or "lost": not a connection
   uint64_t start_ns = 0;  // since 1970
@@ -128,18 +130,18 @@ struct FlowRecord {
   std::string protocol;
   std::string family;
   std::string local_address;
-  uint64_t local_port = 0;
+  uint16_t local_port = 0;
   std::string remote_address;
-  uint64_t remote_port = 0;
+  uint16_t remote_port = 0;
   uint64_t interface_index = 0;
   std::string interface_name;
   uint64_t network = 0;  // inode of the namespace
   uint64_t cookie = 0;   // that of Connection
-  std::string kind;
+  Kind kind = static_cast<Kind>(-1);
   std::string service;
   std::string destination;
-  std::string transport;
-  std::string path;
+  Transport transport = static_cast<Transport>(-1);
+  Path path = static_cast<Path>(-1);
   std::string uplink;
   uint64_t owner_pid = 0;
   std::string process;
@@ -147,7 +149,7 @@ struct FlowRecord {
   std::string end;        // "fin", "rst", "timeout", and so on
   std::string closed_by;  // "local", "remote"
   std::string error;      // such as "ETIMEDOUT"
-  uint64_t partial = 0;
+  bool partial = false;
   uint64_t part = 0;
   uint64_t tx_tcp_flags = 0;  // of all packets, as in TCP's header: 1 is FIN
   uint64_t rx_tcp_flags = 0;
@@ -164,6 +166,8 @@ struct FlowRecord {
   uint64_t min_rtt_us = 0;
   std::string reason;    // of a "remainder"
   uint64_t records = 0;  // 1, or how many are lost or in the rest
+  std::string host;      // gethostname(2)
+  std::map<std::string, std::string> labels;  // of --label
 };
 
 // Decodes the output of `netmeter flows --follow --protobuf`. That command needs root

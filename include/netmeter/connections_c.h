@@ -88,13 +88,18 @@ int netmeter_visit_connections(
     int (*take)(const struct netmeter_connection *connection, void *context),
     void *context, struct netmeter_error *error);
 
-/* One field of a record of `netmeter flows --protobuf`. */
+/* One field of a record of `netmeter flows --protobuf`. Texts are without a NUL, except
+ * for `name`. Each of `labels` is a field. */
 struct netmeter_flow_field {
   size_t size;      /* bytes that the library has filled */
-  const char *name; /* as in the JSON of `netmeter flows`; ends with a NUL */
-  const char *text; /* NULL: the field is a number. A text ends after: */
+  const char *name; /* as in the JSON of `netmeter flows` */
+  const char *text; /* NULL: the field is a number */
   size_t text_length;
-  uint64_t value;  /* of a number */
+  const char *label; /* NULL: the field is not one of `labels` */
+  size_t label_length;
+  /* Of a number. Of kind, transport and path, which are texts: the enum of netmeter.h, or
+   * UINT64_MAX for a word of a newer netmeter. */
+  uint64_t value;
   uint32_t number; /* of the field in flows.proto */
   uint8_t reserved[4];
 };

@@ -5,8 +5,8 @@
 #ifndef NETMETER_CONNECTIONS_INLINE_H_
 #define NETMETER_CONNECTIONS_INLINE_H_
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,63 +68,69 @@ inline Connection ConnectionOf(const netmeter_connection& from) {
   return to;
 }
 
-// A member of FlowRecord, under its name and number in flows.proto. Either `text` or
-// `value` is null.
-struct FlowRecordField {
-  uint32_t number;
-  const char* name;
-  std::string FlowRecord::*text;
-  uint64_t FlowRecord::*value;
-};
+// Calls visit(number, name, member) for each member of a FlowRecord, which may be const:
+// its number in flows.proto, its name in JSON, and a pointer.
+template <typename Record, typename Visit>
+void VisitFields(Record* record, const Visit& visit) {
+  visit(1, "record", &record->record);
+  visit(2, "start_ns", &record->start_ns);
+  visit(3, "end_ns", &record->end_ns);
+  visit(4, "duration_ns", &record->duration_ns);
+  visit(5, "protocol", &record->protocol);
+  visit(6, "family", &record->family);
+  visit(7, "local_address", &record->local_address);
+  visit(8, "local_port", &record->local_port);
+  visit(9, "remote_address", &record->remote_address);
+  visit(10, "remote_port", &record->remote_port);
+  visit(11, "interface", &record->interface_index);
+  visit(46, "interface_name", &record->interface_name);
+  visit(45, "network", &record->network);
+  visit(12, "cookie", &record->cookie);
+  visit(13, "kind", &record->kind);
+  visit(14, "service", &record->service);
+  visit(15, "destination", &record->destination);
+  visit(16, "transport", &record->transport);
+  visit(17, "path", &record->path);
+  visit(18, "uplink", &record->uplink);
+  visit(19, "owner_pid", &record->owner_pid);
+  visit(20, "process", &record->process);
+  visit(21, "opened_by", &record->opened_by);
+  visit(22, "handshake_ns", &record->handshake_ns);
+  visit(23, "end", &record->end);
+  visit(24, "closed_by", &record->closed_by);
+  visit(25, "error", &record->error);
+  visit(26, "partial", &record->partial);
+  visit(27, "part", &record->part);
+  visit(28, "tx_tcp_flags", &record->tx_tcp_flags);
+  visit(29, "rx_tcp_flags", &record->rx_tcp_flags);
+  visit(30, "tx_bytes", &record->tx_bytes);
+  visit(31, "rx_bytes", &record->rx_bytes);
+  visit(32, "tx_packets", &record->tx_packets);
+  visit(33, "rx_packets", &record->rx_packets);
+  visit(34, "tx_payload_bytes", &record->tx_payload_bytes);
+  visit(35, "rx_payload_bytes", &record->rx_payload_bytes);
+  visit(36, "tx_retransmit_bytes", &record->tx_retransmit_bytes);
+  visit(37, "rx_retransmit_bytes", &record->rx_retransmit_bytes);
+  visit(38, "tx_retransmits", &record->tx_retransmits);
+  visit(39, "rtt_us", &record->rtt_us);
+  visit(40, "min_rtt_us", &record->min_rtt_us);
+  visit(41, "reason", &record->reason);
+  visit(42, "records", &record->records);
+  visit(43, "host", &record->host);
+  visit(44, "labels", &record->labels);
+}
 
-inline const std::array<FlowRecordField, 44>& FlowRecordFields() {
-  using Record = FlowRecord;
-  static const std::array<FlowRecordField, 44> fields = {
-      {{1, "record", &Record::record, nullptr},
-       {2, "start_ns", nullptr, &Record::start_ns},
-       {3, "end_ns", nullptr, &Record::end_ns},
-       {4, "duration_ns", nullptr, &Record::duration_ns},
-       {5, "protocol", &Record::protocol, nullptr},
-       {6, "family", &Record::family, nullptr},
-       {7, "local_address", &Record::local_address, nullptr},
-       {8, "local_port", nullptr, &Record::local_port},
-       {9, "remote_address", &Record::remote_address, nullptr},
-       {10, "remote_port", nullptr, &Record::remote_port},
-       {11, "interface", nullptr, &Record::interface_index},
-       {46, "interface_name", &Record::interface_name, nullptr},
-       {45, "network", nullptr, &Record::network},
-       {12, "cookie", nullptr, &Record::cookie},
-       {13, "kind", &Record::kind, nullptr},
-       {14, "service", &Record::service, nullptr},
-       {15, "destination", &Record::destination, nullptr},
-       {16, "transport", &Record::transport, nullptr},
-       {17, "path", &Record::path, nullptr},
-       {18, "uplink", &Record::uplink, nullptr},
-       {19, "owner_pid", nullptr, &Record::owner_pid},
-       {20, "process", &Record::process, nullptr},
-       {21, "opened_by", &Record::opened_by, nullptr},
-       {22, "handshake_ns", nullptr, &Record::handshake_ns},
-       {23, "end", &Record::end, nullptr},
-       {24, "closed_by", &Record::closed_by, nullptr},
-       {25, "error", &Record::error, nullptr},
-       {26, "partial", nullptr, &Record::partial},
-       {27, "part", nullptr, &Record::part},
-       {28, "tx_tcp_flags", nullptr, &Record::tx_tcp_flags},
-       {29, "rx_tcp_flags", nullptr, &Record::rx_tcp_flags},
-       {30, "tx_bytes", nullptr, &Record::tx_bytes},
-       {31, "rx_bytes", nullptr, &Record::rx_bytes},
-       {32, "tx_packets", nullptr, &Record::tx_packets},
-       {33, "rx_packets", nullptr, &Record::rx_packets},
-       {34, "tx_payload_bytes", nullptr, &Record::tx_payload_bytes},
-       {35, "rx_payload_bytes", nullptr, &Record::rx_payload_bytes},
-       {36, "tx_retransmit_bytes", nullptr, &Record::tx_retransmit_bytes},
-       {37, "rx_retransmit_bytes", nullptr, &Record::rx_retransmit_bytes},
-       {38, "tx_retransmits", nullptr, &Record::tx_retransmits},
-       {39, "rtt_us", nullptr, &Record::rtt_us},
-       {40, "min_rtt_us", nullptr, &Record::min_rtt_us},
-       {41, "reason", &Record::reason, nullptr},
-       {42, "records", nullptr, &Record::records}}};
-  return fields;
+inline void AssignField(const netmeter_flow_field& from, std::string* to) {
+  to->assign(from.text, from.text_length);
+}
+inline void AssignField(const netmeter_flow_field& from,
+                        std::map<std::string, std::string>* to) {
+  (*to)[std::string(from.label, from.label_length)].assign(from.text,
+                                                           from.text_length);
+}
+template <typename T>
+void AssignField(const netmeter_flow_field& from, T* to) {
+  *to = static_cast<T>(from.value);
 }
 
 // Callbacks of the C API.
@@ -148,15 +154,10 @@ inline int AddConnection(const netmeter_connection* connection,
 
 inline int TakeFlowField(const netmeter_flow_field* from, void* record) {
   const absl::Status status = OutOfMemoryAsStatus([&] {
-    auto* const to = static_cast<FlowRecord*>(record);
-    for (const FlowRecordField& field : FlowRecordFields()) {
-      if (field.number != from->number) continue;
-      if (field.text != nullptr && from->text != nullptr) {
-        (to->*field.text).assign(from->text, from->text_length);
-      } else if (field.value != nullptr && from->text == nullptr) {
-        to->*field.value = from->value;
-      }
-    }
+    VisitFields(static_cast<FlowRecord*>(record),
+                [&](uint32_t number, const char*, auto* member) {
+                  if (number == from->number) AssignField(*from, member);
+                });
     return absl::OkStatus();
   });
   return static_cast<int>(status.code());

@@ -361,14 +361,24 @@ int AppendField(const netmeter_flow_field* field, void* context) {
       (field->text != nullptr ? std::string(field->text, field->text_length)
                               : std::to_string(field->value)) +
       " ";
+  if (field->number == 13) {
+    EXPECT_EQ(field->value, uint64_t{NETMETER_KIND_SERVICE});
+  } else if (field->number == 16) {
+    EXPECT_EQ(field->value, UINT64_MAX);
+  }
+  if (field->label != nullptr) {
+    *text += std::string(field->label, field->label_length) + " ";
+  }
   return field->number == 34 ? 1234 : NETMETER_OK;
 }
 
 TEST(CapiTest, FieldsOfAFlowHaveTheirNames) {
-  // record "flow", service "mme", tx_bytes 300, and a field of a newer netmeter
+  // record "flow", kind "service", service "mme", transport of a newer netmeter,
+  // tx_bytes 300, label "site" "ulm", and a field of a newer netmeter
   const std::string bytes(
-      "\x12\x0a\x04"
-      "flow\x72\x03mme\xf0\x01\xac\x02\x98\x06\x05"
+      "\x30\x0a\x04"
+      "flow\x6a\x07service\x72\x03mme\x82\x01\x04quic\xf0\x01\xac\x02"
+      "\xe2\x02\x0b\x0a\x04site\x12\x03ulm\x98\x06\x05"
       "next");
   std::string text;
   size_t used = 7;
@@ -383,8 +393,10 @@ TEST(CapiTest, FieldsOfAFlowHaveTheirNames) {
   EXPECT_EQ(netmeter_decode_flow(bytes.data(), bytes.size(), AppendField, &text,
                                  &used, &error),
             NETMETER_OK);
-  EXPECT_EQ(used, 19U);
-  EXPECT_EQ(text, "record=flow service=mme tx_bytes=300 ");
+  EXPECT_EQ(used, 49U);
+  EXPECT_EQ(text,
+            "record=flow kind=service service=mme transport=quic tx_bytes=300 "
+            "labels=ulm site ");
   // tx_payload_bytes 1, at which AppendField() ends the visit
   const std::string other(
       "\x09\x0a\x04"
@@ -395,7 +407,7 @@ TEST(CapiTest, FieldsOfAFlowHaveTheirNames) {
   EXPECT_EQ(
       netmeter_decode_flow("\x01\x02", 2, AppendField, &text, &used, &error),
       NETMETER_DATA_LOSS);
-  EXPECT_EQ(used, 19U);
+  EXPECT_EQ(used, 49U);
   EXPECT_EQ(netmeter_decode_flow(nullptr, 0, nullptr, nullptr, nullptr, &error),
             NETMETER_INVALID_ARGUMENT);
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <map>
 #include <protozero/pbf_reader.hpp>
+#include <string>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/no_throw.h"
 #include "lib/reader/c_result.h"
+#include "lib/reader/words.h"
 #include "netmeter/connections.h"
 #include "netmeter/connections_c.h"
 
@@ -14,6 +18,8 @@ namespace {
 
 // The longest record has some 1,000 bytes: names have at most 256 each.
 constexpr uint64_t kMostBytes = 64 * 1024;
+
+constexpr uint32_t kRecordNumber = 1;  // of the only field that each record has
 
 absl::Status NoStream() {
   return absl::DataLossError(
@@ -30,16 +36,75 @@ size_t LengthOf(absl::string_view bytes, uint64_t* length) {
   return 0;
 }
 
-// Null if this version does not know the field, or it is not of the type that it has now.
-const FlowRecordField* FieldOf(const protozero::pbf_reader& message) {
-  for (const FlowRecordField& field : FlowRecordFields()) {
-    if (field.number != message.tag()) continue;
-    const auto type = field.text != nullptr
-                          ? protozero::pbf_wire_type::length_delimited
-                          : protozero::pbf_wire_type::varint;
-    return message.wire_type() == type ? &field : nullptr;
+template <typename Enum, size_t count>
+uint64_t ValueOf(absl::string_view word, const Enum (&all)[count],
+                 const char* (*name)(Enum)) {
+  for (const Enum value : all) {
+    if (word == name(value)) return static_cast<uint64_t>(value);
   }
-  return nullptr;
+  return UINT64_MAX;
+}
+
+// The enum of a text, which is 0 for other texts.
+uint64_t ValueOf(absl::string_view word, const Kind*) {
+  return ValueOf(word, kAllKinds, KindName);
+}
+uint64_t ValueOf(absl::string_view word, const Transport*) {
+  return ValueOf(word, kAllTransports, TransportName);
+}
+uint64_t ValueOf(absl::string_view word, const Path*) {
+  return ValueOf(word, kAllPaths, PathName);
+}
+uint64_t ValueOf(absl::string_view, const std::string*) { return 0; }
+
+void SetText(const protozero::data_view& text, netmeter_flow_field* field) {
+  field->text = text.data();
+  field->text_length = text.size();
+}
+
+// One of a protobuf map: a message of a key and a value.
+void ReadLabel(protozero::pbf_reader entry, netmeter_flow_field* field) {
+  field->text = field->label = "";
+  while (entry.next()) {
+    if (entry.tag() == 1) {
+      const protozero::data_view label = entry.get_view();
+      field->label = label.data();
+      field->label_length = label.size();
+    } else if (entry.tag() == 2) {
+      SetText(entry.get_view(), field);
+    } else {
+      entry.skip();
+    }
+  }
+}
+
+// Reads the field at which the message is. Returns false if this version does not know
+// the field, or if it is not of the type that it has now.
+bool ReadField(protozero::pbf_reader* message, netmeter_flow_field* field) {
+  const FlowRecord types;
+  bool known = false;
+  VisitFields(&types, [&](uint32_t number, const char* name,
+                          const auto* member) {
+    using Type = std::decay_t<decltype(*member)>;
+    constexpr auto kWireType = std::is_arithmetic_v<Type>
+                                   ? protozero::pbf_wire_type::varint
+                                   : protozero::pbf_wire_type::length_delimited;
+    if (number != message->tag() || message->wire_type() != kWireType) return;
+    known = true;
+    field->size = sizeof(*field);
+    field->name = name;
+    field->number = number;
+    if constexpr (std::is_arithmetic_v<Type>) {
+      field->value = message->get_uint64();
+    } else if constexpr (std::is_same_v<Type, decltype(FlowRecord::labels)>) {
+      ReadLabel(message->get_message(), field);
+    } else {
+      const protozero::data_view text = message->get_view();
+      SetText(text, field);
+      field->value = ValueOf({text.data(), text.size()}, member);
+    }
+  });
+  return known;
 }
 
 using TakeField = int (*)(const netmeter_flow_field* field, void* context);
@@ -56,23 +121,12 @@ absl::Status Decode(absl::string_view bytes, TakeField take, void* context,
     protozero::pbf_reader message(bytes.data() + head,
                                   static_cast<size_t>(length));
     while (message.next()) {
-      const FlowRecordField* const known = FieldOf(message);
-      if (known == nullptr) {
+      netmeter_flow_field field = {};
+      if (!ReadField(&message, &field)) {
         message.skip();
         continue;
       }
-      netmeter_flow_field field = {};
-      field.size = sizeof(field);
-      field.name = known->name;
-      field.number = known->number;
-      if (known->text != nullptr) {
-        const protozero::data_view text = message.get_view();
-        field.text = text.data();
-        field.text_length = text.size();
-        named |= known->text == &FlowRecord::record && !text.empty();
-      } else {
-        field.value = message.get_uint64();
-      }
+      named |= field.number == kRecordNumber && field.text_length != 0;
       *taken = take(&field, context);
       const absl::Status status = StatusOfTaken(*taken);
       if (!status.ok()) return status;

@@ -3,9 +3,14 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "lib/connections/flow.h"
+#include "lib/connections/origin.h"
 #include "netmeter/connections.h"
 
 namespace netmeter {
@@ -17,6 +22,9 @@ FlowRow Row() {
   row.record.state.local[2] = row.record.state.remote[2] = htonl(0xffff);
   row.record.state.local[3] = htonl(0xc0000202);   // 192.0.2.2
   row.record.state.remote[3] = htonl(0xcb007107);  // 203.0.113.7
+  row.record.state.local_port = 40000;
+  row.record.state.remote_port = 443;
+  row.record.state.flags = NM_FLOW_PARTIAL;
   row.record.state.srtt_us = 612400 << 3;
   row.start_ns = 1000000000000000000;
   row.end_ns = row.start_ns + 3000;
@@ -36,42 +44,94 @@ std::string Stream(const FlowRow& row) {
   return bytes;
 }
 
-TEST(FlowDecoder, KnowsEveryFieldUnderItsNumberAndKind) {
+// As `netmeter flows --json` prints a member of a FlowRecord.
+std::string TextOf(uint64_t value) { return std::to_string(value); }
+std::string TextOf(const std::string& text) { return text; }
+std::string TextOf(Kind kind) { return KindName(kind); }
+std::string TextOf(Transport transport) { return TransportName(transport); }
+std::string TextOf(Path path) { return PathName(path); }
+std::string TextOf(const std::map<std::string, std::string>& labels) {
+  return nlohmann::json(labels).dump();
+}
+
+// By number: its name and text in the record.
+std::map<uint32_t, std::pair<std::string, std::string>> FieldsOf(
+    const FlowRecord& record) {
+  std::map<uint32_t, std::pair<std::string, std::string>> fields;
+  VisitFields(&record,
+              [&](uint32_t number, const char* name, const auto* member) {
+                fields[number] = {name, TextOf(*member)};
+              });
+  return fields;
+}
+
+TEST(FlowDecoder, KnowsEveryFieldUnderItsNumber) {
+  auto fields = FieldsOf(FlowRecord());
   for (const FlowField& field : FlowFields()) {
-    bool found = false;
-    for (const FlowRecordField& known : FlowRecordFields()) {
-      if (known.number != field.number) continue;
-      found = true;
-      EXPECT_EQ(known.name, field.name);
-      EXPECT_EQ(known.text != nullptr, field.is_text) << field.name;
-      EXPECT_NE(known.text != nullptr, known.value != nullptr) << field.name;
-    }
-    EXPECT_TRUE(found) << field.name;
+    EXPECT_EQ(fields[field.number].first, field.name);
+    fields.erase(field.number);
   }
-  EXPECT_EQ(FlowRecordFields().size(), FlowFields().size());
+  // Those of Origin.
+  EXPECT_EQ(fields.size(), 2U);
+  EXPECT_EQ(fields[43].first, "host");
+  EXPECT_EQ(fields[44].first, "labels");
 }
 
 TEST(FlowDecoder, ReadsWhatTheCommandWrites) {
+  const auto origin = Origin::Make({"site=ulm", "rack=", "a b=c=d"});
+  ASSERT_TRUE(origin.ok());
+  std::string stream;
+  AppendProtobuf(Row(), *origin, &stream);
   FlowDecoder decoder;
   FlowRecord record;
-  ASSERT_TRUE(decoder.Append(Stream(Row())).ok());
+  ASSERT_TRUE(decoder.Append(stream).ok());
   ASSERT_TRUE(*decoder.Next(&record));
-  for (const FlowField& field : FlowFields()) {
-    FieldValue value;
-    field.read(Row(), &value);
-    for (const FlowRecordField& known : FlowRecordFields()) {
-      if (known.number != field.number) continue;
-      if (known.text != nullptr) {
-        EXPECT_EQ(record.*known.text, value.text) << field.name;
-      } else {
-        EXPECT_EQ(record.*known.value, value.number) << field.name;
-      }
-    }
+  auto fields = FieldsOf(record);
+  std::string line;
+  AppendJson(Row(), *origin, &line);
+  const nlohmann::json json = nlohmann::json::parse(line);
+  for (const auto& [name, value] : json.items()) {
+    const auto found =
+        std::find_if(fields.begin(), fields.end(),
+                     [&](const auto& one) { return one.second.first == name; });
+    ASSERT_NE(found, fields.end()) << name;
+    EXPECT_EQ(found->second.second,
+              value.is_string() ? value.get<std::string>() : value.dump())
+        << name;
+    fields.erase(found);
+  }
+  // What the row does not have.
+  for (const auto& [number, field] : fields) {
+    EXPECT_TRUE(field.second.empty() || field.second == "0") << field.first;
   }
   EXPECT_EQ(record.service, "subscriberdb");
+  EXPECT_EQ(record.kind, Kind::kService);
+  EXPECT_EQ(record.path, Path::kDirect);
   EXPECT_EQ(record.remote_address, "203.0.113.7");
+  EXPECT_EQ(record.remote_port, 443);
+  EXPECT_EQ(record.partial, true);
   EXPECT_EQ(record.rx_bytes, uint64_t{1} << 40);
+  EXPECT_EQ(record.labels.at("a b"), "c=d");
   EXPECT_FALSE(*decoder.Next(&record));
+}
+
+TEST(FlowDecoder, WithoutASeriesAndForANewWordTheEnumsAreUnknown) {
+  FlowRow row = Row();
+  row.line = FlowLine::kLost;
+  const std::string lost = Stream(row);
+  // record "flow", transport "quic"
+  const std::string newer(
+      "\x0d\x0a\x04"
+      "flow\x82\x01\x04quic");
+  FlowDecoder decoder;
+  for (const std::string& stream : {lost, newer}) {
+    FlowRecord record;
+    ASSERT_TRUE(decoder.Append(stream).ok());
+    ASSERT_TRUE(*decoder.Next(&record));
+    EXPECT_STREQ(KindName(record.kind), "unknown");
+    EXPECT_STREQ(TransportName(record.transport), "unknown");
+    EXPECT_STREQ(PathName(record.path), "unknown");
+  }
 }
 
 TEST(FlowDecoder, TakesTheBytesAsTheyCome) {

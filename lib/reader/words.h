@@ -25,6 +25,7 @@ constexpr Kind kAllKinds[] = {
 constexpr Transport kAllTransports[] = {Transport::kTcp, Transport::kUdp,
                                         Transport::kSctp, Transport::kIcmp,
                                         Transport::kOther};
+constexpr Path kAllPaths[] = {Path::kDirect, Path::kProxy};
 
 // The words of all kinds.
 std::vector<std::string> KindNames();

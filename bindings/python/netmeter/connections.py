@@ -15,9 +15,9 @@ Threads: any may call the functions; only one at a time may use a FlowDecoder.
 """
 
 import dataclasses
-from typing import Iterator, List, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
-from netmeter import _HasFileno, _descriptor_of, _netmeter
+from netmeter import _KINDS, _PATHS, _TRANSPORTS, Kind, Path, Transport, _HasFileno, _descriptor_of, _netmeter
 
 __all__ = ["Connection", "FlowDecoder", "FlowRecord", "read", "read_own"]
 
@@ -107,8 +107,9 @@ class Connection:
 class FlowRecord:
     """A connection that has ended, as a record of ``netmeter flows``.
 
-    docs/connections.md explains each field. A field that the record lacks is 0
-    or "".
+    docs/connections.md explains each field. A field that the record lacks is 0,
+    "", {} or None. kind, transport and path are also None for a word of a newer
+    netmeter.
     """
 
     record: str
@@ -128,11 +129,11 @@ class FlowRecord:
     """Inode of the network namespace."""
     cookie: int
     """As in Connection."""
-    kind: str
+    kind: Optional[Kind]
     service: str
     destination: str
-    transport: str
-    path: str
+    transport: Optional[Transport]
+    path: Optional[Path]
     uplink: str
     owner_pid: int
     process: str
@@ -142,7 +143,7 @@ class FlowRecord:
     """"fin", "rst", "timeout", and so on."""
     closed_by: str
     error: str
-    partial: int
+    partial: bool
     part: int
     tx_tcp_flags: int
     """The flags of all sent packets, as in TCP's header: 1 is FIN."""
@@ -160,6 +161,21 @@ class FlowRecord:
     min_rtt_us: int
     reason: str
     records: int
+    host: str
+    """The name of the host that made the record."""
+    labels: Dict[str, str]
+    """Those of ``netmeter flows --label``."""
+
+
+# By the name of the field.
+_ENUMS: Dict[str, Dict[str, Any]] = {"kind": _KINDS, "transport": _TRANSPORTS, "path": _PATHS}
+
+
+def _record_of(values: Tuple[Any, ...]) -> FlowRecord:
+    fields = dict(zip(_netmeter.FLOW_RECORD_FIELDS, values))
+    for name, words in _ENUMS.items():
+        fields[name] = words.get(fields[name])
+    return FlowRecord(**fields)
 
 
 def read(socket: Union[int, _HasFileno]) -> Connection:
@@ -215,4 +231,4 @@ class FlowDecoder:
             values = self._decoder.next()
             if values is None:
                 return
-            yield FlowRecord(*values)
+            yield _record_of(values)

@@ -69,14 +69,22 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(members, [field.name for field in dataclasses.fields(connections.Connection)])
 
     def test_stream_is_read_in_pieces(self):
-        # record "flow"; service "mme"; tx_bytes 300; a field of a newer netmeter
-        message = b"\x0a\x04flow\x72\x03mme\xf0\x01\xac\x02\x98\x06\x05"
+        # record "flow"; kind "service"; service "mme"; transport of a newer netmeter;
+        # partial 1; tx_bytes 300; label "site" "ulm"; a field of a newer netmeter
+        message = b"\x0a\x04flow\x6a\x07service\x72\x03mme\x82\x01\x04quic\xd0\x01\x01\xf0\x01\xac\x02"
+        message += b"\xe2\x02\x0b\x0a\x04site\x12\x03ulm\x98\x06\x05"
         stream = (bytes([len(message)]) + message) * 3
         decoder = connections.FlowDecoder()
         records = []
         for byte in stream:
             records += decoder.feed(bytes([byte]))
         self.assertEqual([(r.record, r.service, r.tx_bytes) for r in records], [("flow", "mme", 300)] * 3)
+        for r in records:
+            self.assertIs(r.kind, netmeter.Kind.SERVICE)
+            self.assertIsNone(r.transport)
+            self.assertIsNone(r.path)
+            self.assertIs(r.partial, True)
+            self.assertEqual((r.host, r.labels), ("", {"site": "ulm"}))
 
     def run_example(self, *arguments, **options):
         command = [sys.executable, "examples/connections.py", *arguments]
