@@ -38,6 +38,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "netmeter/sample.h"
+#include "netmeter/uplinks.h"
 
 namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
@@ -132,6 +133,25 @@ class Meter {
 
   // Returns the meter's own state. Errors as ReadService(service).
   absl::StatusOr<Health> ReadHealth() const;
+
+  // Returns the uplinks of the configuration, and those that it had before, in the order
+  // in which a load first saw them. "other" is the last one, and missing if no interface
+  // counted for it. Needs no privilege beyond that of Open(), but must be called in the
+  // network namespace of the uplinks. Reads the series first and the interfaces last, so
+  // an interface has no less than its parts.
+  //
+  // Unlike other reads it makes system calls each time: it opens the pins of five maps,
+  // makes two calls of bpf(2) for each of their elements, and asks the kernel for all
+  // interfaces (rtnetlink(7)). That takes below a millisecond on a host with ten
+  // interfaces. `forwarded_clients` adds up to 16,384 elements.
+  //   NotFound            the meter never had uplinks; the message says what to do
+  //   FailedPrecondition  the uplinks are those of another network namespace; or the maps
+  //                       are of another version
+  //   PermissionDenied    this user is neither root nor in the group of the pins; or the
+  //                       kernel refuses bpf(2) to it (see Open()): `netmeter-fds` does
+  //                       not help here
+  //   Unavailable         as above; or interfaces changed all the time
+  absl::StatusOr<std::vector<Uplink>> ReadUplinks() const;
 
  private:
   friend class internal::MeterAccess;

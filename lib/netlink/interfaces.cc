@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_util.h"
@@ -158,13 +157,6 @@ absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
   }
 }
 
-bool IsSet(const std::string& file) {
-  std::string text;
-  std::ifstream(file) >> text;
-  // Without IPv6 this file does not exist.
-  return !text.empty() && text != "0";
-}
-
 }  // namespace
 
 absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
@@ -215,17 +207,6 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces() {
   }
   return absl::UnavailableError(
       absl::StrCat(kWhat, ": they change all the time: run it again"));
-}
-
-bool Forwards(const std::vector<Interface>& interfaces,
-              const std::string& root) {
-  if (IsSet(root + "/proc/sys/net/ipv4/ip_forward") ||
-      IsSet(root + "/proc/sys/net/ipv6/conf/all/forwarding")) {
-    return true;
-  }
-  return std::any_of(
-      interfaces.begin(), interfaces.end(),
-      [](const Interface& one) { return one.port_of == "bridge"; });
 }
 
 uint32_t NetworkOfSocket(int fd) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lists the interfaces of this process's network namespace, and how they count. All facts
-// come from netlink and /proc/sys/net, which are those of the reader's namespace. /sys is
-// not: it has the interfaces of the namespace of its mount, as after `nsenter --net`.
+// come from netlink, so they are those of the reader's namespace. Those of /sys are not:
+// it has the interfaces of the namespace of its mount, as after `nsenter --net`.
 //
 //   absl::StatusOr<std::vector<Interface>> all = ListInterfaces();
 //
@@ -73,11 +73,6 @@ enum class LinkDump {
 absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
                                         uint32_t sequence, bool* changed,
                                         std::vector<Interface>* all);
-
-// Whether this namespace may forward packets. `root` is the directory of /proc: "" except
-// in tests.
-bool Forwards(const std::vector<Interface>& interfaces,
-              const std::string& root);
 
 // The low bits of the cookie of a socket's network namespace. 0 if the kernel does not
 // report it (before Linux 5.14).

@@ -6,10 +6,8 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -102,27 +100,6 @@ TEST(Interfaces, AreThoseOfThisNamespace) {
   ASSERT_FALSE(all->empty());
   EXPECT_EQ((*all)[0].index, kLoopbackIndex);
   EXPECT_EQ((*all)[0].name, "lo");
-}
-
-// A host without IPv6 has no file for IPv6 forwarding. The bug: it was taken for a
-// router, and its unnamed traffic was called forwarded.
-TEST(Interfaces, AHostWithoutIpv6DoesNotForward) {
-  std::string root = ::testing::TempDir() + "forwards";
-  for (const char* part : {"", "/proc", "/sys", "/net", "/ipv4"}) {
-    root += part;
-    mkdir(root.c_str(), 0755);
-  }
-  const std::string file = root + "/ip_forward";
-  root.resize(root.size() - strlen("/proc/sys/net/ipv4"));
-  std::ofstream(file) << "0\n";
-  EXPECT_FALSE(Forwards({}, root));
-  Interface port;
-  port.port_of = "bond";
-  EXPECT_FALSE(Forwards({port}, root));
-  port.port_of = "bridge";
-  EXPECT_TRUE(Forwards({port}, root));
-  std::ofstream(file) << "1\n";
-  EXPECT_TRUE(Forwards({}, root));
 }
 
 }  // namespace

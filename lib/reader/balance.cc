@@ -6,9 +6,14 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lib/reader/shared_maps.h"
+#include "lib/netlink/interfaces.h"
+#include "lib/netlink/not_counted.h"
+#include "lib/netlink/uplink_names.h"
 
 namespace netmeter {
 namespace internal {
@@ -18,21 +23,40 @@ std::string NameOf(const nm_interface& entry) {
   return std::string(entry.name, strnlen(entry.name, sizeof(entry.name)));
 }
 
-void AddNote(const std::string& note, UplinkBalance* balance) {
-  if (balance->unknown.empty()) balance->unknown = note;
+void AddNote(const std::string& note, Uplink* uplink) {
+  if (uplink->unknown.empty()) uplink->unknown = note;
+}
+
+// The row of an interface that counts for the uplink.
+UplinkInterface* RowOf(uint32_t index, const std::string& name,
+                       Uplink* uplink) {
+  for (UplinkInterface& row : uplink->interfaces) {
+    if (row.index == index) return &row;
+  }
+  uplink->interfaces.emplace_back();
+  UplinkInterface* const row = &uplink->interfaces.back();
+  row->index = index;
+  row->name = name;
+  row->has_left = true;
+  return row;
 }
 
 void AddCounts(const nm_interface_counts& now, const nm_interface_counts& base,
-               const std::string& name, UplinkBalance* balance) {
+               UplinkInterface* row, Uplink* uplink) {
   if (now.tx_bytes < base.tx_bytes || now.rx_bytes < base.rx_bytes ||
       now.tx_packets < base.tx_packets || now.rx_packets < base.rx_packets) {
-    AddNote(absl::StrCat(name, " has begun to count again"), balance);
+    AddNote(absl::StrCat(row->name, " has begun to count again"), uplink);
     return;
   }
-  balance->tx.interface_bytes += now.tx_bytes - base.tx_bytes;
-  balance->rx.interface_bytes += now.rx_bytes - base.rx_bytes;
-  balance->tx.interface_packets += now.tx_packets - base.tx_packets;
-  balance->rx.interface_packets += now.rx_packets - base.rx_packets;
+  row->tx_bytes += now.tx_bytes - base.tx_bytes;
+  row->rx_bytes += now.rx_bytes - base.rx_bytes;
+  row->tx_packets += now.tx_packets - base.tx_packets;
+  row->rx_packets += now.rx_packets - base.rx_packets;
+}
+
+void SetHeader(const LinkHeader& header, UplinkInterface* row) {
+  row->tx_header_bytes = header.tx;
+  row->rx_header_bytes = header.rx;
 }
 
 bool HasCounted(const nm_interface& ended) {
@@ -42,7 +66,9 @@ bool HasCounted(const nm_interface& ended) {
 
 class Balancer {
  public:
-  explicit Balancer(const BalanceInput& input) : input_(input) {
+  explicit Balancer(const BalanceInput& input)
+      : input_(input),
+        not_counted_(FindNotCounted(input.patterns, input.interfaces)) {
     for (const Interface& interface : input.interfaces) {
       by_index_[interface.index] = &interface;
     }
@@ -52,29 +78,29 @@ class Balancer {
     }
   }
 
-  UplinkBalance Of(uint32_t number, const std::string& name) const {
-    UplinkBalance balance;
-    balance.name = name;
+  Uplink Of(const MeterUplink& asked) const {
+    Uplink uplink;
+    uplink.name = asked.name;
+    uplink.is_paid = asked.is_paid;
+    uplink.leads_to_clients = asked.leads_to_clients;
     LinkHeaders headers;
     for (const InterfaceEntry& entry : input_.entries) {
-      if (entry.first.uplink != number) continue;
+      if (entry.first.uplink != asked.number) continue;
       if (entry.second.ended) {
-        AddEnded(entry, &headers, &balance);
+        AddEnded(entry, &headers, &uplink);
         continue;
       }
       const auto found = by_index_.find(entry.first.ifindex);
       if (found == by_index_.end()) {
         AddNote(absl::StrCat(NameOf(entry.second),
                              " has gone, and what it had counted with it"),
-                &balance);
+                &uplink);
         continue;
       }
       const Interface& interface = *found->second;
-      balance.interfaces.push_back(interface.name);
-      headers.Add(interface);
-      AddCounts(interface.counts, entry.second.base, interface.name, &balance);
+      AddPresent(interface, entry.second.base, &headers, &uplink);
       if (open_.at(interface.index) > 1 ||
-          FindUplink(input_.patterns, interface.name) != name) {
+          FindUplink(input_.patterns, interface.name) != asked.name) {
         const std::string name = NameOf(entry.second);
         AddNote(
             absl::StrCat(name, name == interface.name
@@ -83,38 +109,46 @@ class Balancer {
                                    : absl::StrCat(" is called ", interface.name,
                                                   " now: it counted for two "
                                                   "uplinks")),
-            &balance);
+            &uplink);
       }
     }
     // Interfaces that came later, and on which no socket had a packet yet.
     for (const Interface& interface : input_.interfaces) {
-      if (known_.count({interface.index, number}) != 0 ||
+      if (known_.count({interface.index, asked.number}) != 0 ||
           open_.count(interface.index) != 0 ||
           interface.index == kLoopbackIndex ||
-          FindUplink(input_.patterns, interface.name) != name) {
+          FindUplink(input_.patterns, interface.name) != asked.name) {
         continue;
       }
-      balance.interfaces.push_back(interface.name);
-      headers.Add(interface);
-      AddCounts(interface.counts, {}, interface.name, &balance);
+      AddPresent(interface, {}, &headers, &uplink);
     }
+    AddNotCounted(&uplink);
     // Elements of a hash table have no order.
-    std::sort(balance.interfaces.begin(), balance.interfaces.end());
-    AddLocal(&balance);
-    AddForwarded(number, &balance);
+    std::sort(uplink.interfaces.begin(), uplink.interfaces.end(),
+              [](const UplinkInterface& a, const UplinkInterface& b) {
+                return std::tie(a.name, a.index) < std::tie(b.name, b.index);
+              });
+    for (const UplinkInterface& row : uplink.interfaces) {
+      uplink.tx.interface_bytes += row.tx_bytes;
+      uplink.rx.interface_bytes += row.rx_bytes;
+      uplink.tx.interface_packets += row.tx_packets;
+      uplink.rx.interface_packets += row.rx_packets;
+    }
+    AddLocal(&uplink);
+    AddForwarded(&uplink);
     if (headers.mixed) {
       AddNote(
           "its interfaces have layer-2 headers of different or unknown sizes",
-          &balance);
+          &uplink);
     } else if (!headers.size.known() && !headers.gone.empty()) {
       AddNote(absl::StrCat(headers.gone,
                            " has left this uplink and the host, and nothing "
                            "tells the size of its layer-2 headers"),
-              &balance);
+              &uplink);
     }
     const bool known = !headers.mixed && headers.size.known();
-    Close(known ? headers.size : LinkHeader{0, 0}, &balance);
-    return balance;
+    Close(known ? headers.size : LinkHeader{0, 0}, &uplink);
+    return uplink;
   }
 
  private:
@@ -133,37 +167,71 @@ class Balancer {
     }
   };
 
+  static void AddPresent(const Interface& interface,
+                         const nm_interface_counts& base, LinkHeaders* headers,
+                         Uplink* uplink) {
+    UplinkInterface* const row = RowOf(interface.index, interface.name, uplink);
+    row->name = interface.name;
+    row->has_left = false;
+    SetHeader(interface.header, row);
+    headers->Add(interface);
+    AddCounts(interface.counts, base, row, uplink);
+  }
+
   // An interface that was in this uplink until a load.
   void AddEnded(const InterfaceEntry& entry, LinkHeaders* headers,
-                UplinkBalance* balance) const {
+                Uplink* uplink) const {
     const std::string name = NameOf(entry.second);
-    AddCounts(entry.second.end, entry.second.base, name, balance);
     const auto now = by_index_.find(entry.first.ifindex);
+    const bool is_here = now != by_index_.end();
+    if (HasCounted(entry.second)) {
+      UplinkInterface* const row = RowOf(entry.first.ifindex, name, uplink);
+      AddCounts(entry.second.end, entry.second.base, row, uplink);
+      if (is_here) SetHeader(now->second->header, row);
+    }
     // It may be in another uplink now, or in none: its layer-2 headers have not
     // changed.
-    if (now != by_index_.end() && now->second->name == name) {
+    if (is_here && now->second->name == name) {
       headers->Add(*now->second);
     } else if (HasCounted(entry.second)) {
       headers->gone = name;
     }
-    if (now != by_index_.end() &&
-        FindUplink(input_.patterns, now->second->name) == balance->name) {
+    if (is_here &&
+        FindUplink(input_.patterns, now->second->name) == uplink->name) {
       AddNote(absl::StrCat(now->second->name,
                            " is in this uplink again, which no load has seen"),
-              balance);
+              uplink);
+    }
+  }
+
+  void AddNotCounted(Uplink* uplink) const {
+    for (const NotCounted& one : not_counted_) {
+      if (one.uplink != uplink->name) continue;
+      const auto row =
+          std::find_if(uplink->interfaces.begin(), uplink->interfaces.end(),
+                       [&](const UplinkInterface& has) {
+                         return has.name == one.interface;
+                       });
+      if (row != uplink->interfaces.end()) {
+        row->not_counted = one.why;
+        continue;
+      }
+      uplink->interfaces.emplace_back();
+      uplink->interfaces.back().name = one.interface;
+      uplink->interfaces.back().not_counted = one.why;
     }
   }
 
   // Also notes why the sum may differ from the traffic on the uplink.
-  void AddLocal(UplinkBalance* balance) const {
+  void AddLocal(Uplink* uplink) const {
     for (const Sample& sample : input_.samples) {
-      if (sample.uplink != balance->name || sample.path != Path::kDirect) {
+      if (sample.uplink != uplink->name || sample.path != Path::kDirect) {
         continue;
       }
-      balance->tx.local_bytes += sample.tx_bytes;
-      balance->rx.local_bytes += sample.rx_bytes;
-      balance->tx.local_packets += sample.tx_packets;
-      balance->rx.local_packets += sample.rx_packets;
+      uplink->tx.local_bytes += sample.tx_bytes;
+      uplink->rx.local_bytes += sample.rx_bytes;
+      uplink->tx.local_packets += sample.tx_packets;
+      uplink->rx.local_packets += sample.rx_packets;
     }
     const bool overflows = std::any_of(
         input_.samples.begin(), input_.samples.end(), [](const Sample& sample) {
@@ -172,26 +240,38 @@ class Balancer {
                  sample.tx_packets + sample.rx_packets != 0;
         });
     if (overflows) {
-      AddNote("local packets are in overflow, which has no uplink", balance);
+      AddNote("local packets are in overflow, which has no uplink", uplink);
     }
   }
 
-  void AddForwarded(uint32_t number, UplinkBalance* balance) const {
-    const auto found = input_.forwarded.find(number);
-    if (!input_.counts_forwarded || found == input_.forwarded.end()) return;
-    balance->tx.forwarded_bytes = found->second.tx_bytes;
-    balance->rx.forwarded_bytes = found->second.rx_bytes;
-    balance->tx.forwarded_packets = found->second.tx_packets;
-    balance->rx.forwarded_packets = found->second.rx_packets;
+  void AddForwarded(Uplink* uplink) const {
+    uplink->forwarded_unknown = input_.forwarded_unknown;
+    uplink->forwarded_began_later =
+        input_.late && input_.forwarded_unknown.empty();
+    for (const auto& part : input_.forwarded) {
+      if (part.first.uplink != uplink->name || part.second.IsZero()) continue;
+      ForwardedTraffic row;
+      row.interface = part.first.interface;
+      row.client = part.first.client;
+      row.tx_bytes = static_cast<uint64_t>(part.second.value[0]);
+      row.rx_bytes = static_cast<uint64_t>(part.second.value[1]);
+      row.tx_packets = static_cast<uint64_t>(part.second.value[2]);
+      row.rx_packets = static_cast<uint64_t>(part.second.value[3]);
+      uplink->tx.forwarded_bytes += row.tx_bytes;
+      uplink->rx.forwarded_bytes += row.rx_bytes;
+      uplink->tx.forwarded_packets += row.tx_packets;
+      uplink->rx.forwarded_packets += row.rx_packets;
+      uplink->forwarded.push_back(std::move(row));
+    }
   }
 
-  static void Close(const LinkHeader& header, UplinkBalance* balance) {
-    for (DirectionBalance* one : {&balance->tx, &balance->rx}) {
-      const int size = one == &balance->tx ? header.tx : header.rx;
+  static void Close(const LinkHeader& header, Uplink* uplink) {
+    for (UplinkCounts* one : {&uplink->tx, &uplink->rx}) {
+      const int size = one == &uplink->tx ? header.tx : header.rx;
       const uint64_t packets = one->local_packets + one->forwarded_packets;
-      one->header_bytes = static_cast<uint64_t>(size) * packets;
+      one->layer2_header_bytes = static_cast<uint64_t>(size) * packets;
       const uint64_t ours =
-          one->local_bytes + one->forwarded_bytes + one->header_bytes;
+          one->local_bytes + one->forwarded_bytes + one->layer2_header_bytes;
       if (one->interface_packets < packets || one->interface_bytes < ours) {
         AddNote(absl::StrCat(
                     "the interface counted ", one->interface_packets,
@@ -199,18 +279,19 @@ class Balancer {
                         ? " packets, but local services and others had "
                         : " packets, but local services had ",
                     packets, " on the link: it counts GSO packets, or not all"),
-                balance);
+                uplink);
       }
-      one->rest_bytes = one->interface_bytes - ours;
-      one->rest_packets = one->interface_packets - packets;
+      one->unnamed_bytes = one->interface_bytes - ours;
+      one->unnamed_packets = one->interface_packets - packets;
     }
-    if (balance->unknown.empty()) return;
-    for (DirectionBalance* one : {&balance->tx, &balance->rx}) {
-      one->rest_bytes = one->rest_packets = 0;
+    if (uplink->unknown.empty()) return;
+    for (UplinkCounts* one : {&uplink->tx, &uplink->rx}) {
+      one->unnamed_bytes = one->unnamed_packets = 0;
     }
   }
 
   const BalanceInput& input_;
+  const std::vector<NotCounted> not_counted_;
   std::map<uint32_t, const Interface*> by_index_;
   std::set<std::pair<uint32_t, uint32_t>> known_;
   std::map<uint32_t, int> open_;  // open entries
@@ -218,17 +299,18 @@ class Balancer {
 
 }  // namespace
 
-std::vector<UplinkBalance> BalanceUplinks(const BalanceInput& input) {
+std::vector<Uplink> BalanceUplinks(const BalanceInput& input) {
   const Balancer balancer(input);
-  std::vector<UplinkBalance> all;
-  for (const auto& uplink : input.names) {
-    UplinkBalance balance = balancer.Of(uplink.first, uplink.second);
-    if (balance.interfaces.empty() && balance.unknown.empty() &&
-        balance.tx.interface_packets + balance.rx.interface_packets == 0 &&
-        input.patterns.count(uplink.second) == 0) {
+  std::vector<Uplink> all;
+  for (const MeterUplink& one : input.uplinks) {
+    Uplink uplink = balancer.Of(one);
+    // `other` may be one of forwarded_clients.
+    const bool is_configured =
+        one.number != NM_UPLINK_OTHER && (one.is_paid || one.leads_to_clients);
+    if (!is_configured && uplink.interfaces.empty() && uplink.unknown.empty()) {
       continue;
     }
-    all.push_back(std::move(balance));
+    all.push_back(std::move(uplink));
   }
   return all;
 }

@@ -34,6 +34,14 @@ InterfaceEntry MakeEntry(uint32_t index, uint32_t uplink, const char* name,
   return entry;
 }
 
+std::vector<std::string> NamesOf(const Uplink& uplink) {
+  std::vector<std::string> names;
+  for (const UplinkInterface& one : uplink.interfaces) {
+    if (one.index != 0) names.push_back(one.name);
+  }
+  return names;
+}
+
 Sample MakeSample(const char* uplink, uint64_t bytes, uint64_t packets) {
   Sample sample;
   sample.uplink = uplink;
@@ -45,6 +53,7 @@ Sample MakeSample(const char* uplink, uint64_t bytes, uint64_t packets) {
 BalanceInput Input() {
   BalanceInput input;
   input.names = {{1, "satellite"}, {15, "other"}};
+  input.uplinks = {{1, "satellite", true, false}, {15, "other", false, true}};
   input.patterns = {{"satellite", {"sat0", "wwan*"}}};
   input.entries = {MakeEntry(2, 1, "sat0", 1000, 10)};
   input.interfaces = {MakeInterface(1, "lo", 77, 7),
@@ -54,46 +63,48 @@ BalanceInput Input() {
 }
 
 TEST(Balance, ClosesSinceTheBase) {
-  const std::vector<UplinkBalance> all = BalanceUplinks(Input());
+  const std::vector<Uplink> all = BalanceUplinks(Input());
   ASSERT_EQ(all.size(), 1u);  // nothing is in `other`
-  const UplinkBalance& satellite = all[0];
+  const Uplink& satellite = all[0];
   EXPECT_EQ(satellite.unknown, "");
-  EXPECT_THAT(satellite.interfaces, ElementsAre("sat0"));
+  EXPECT_THAT(NamesOf(satellite), ElementsAre("sat0"));
   EXPECT_EQ(satellite.tx.interface_bytes, 4000u);
   EXPECT_EQ(satellite.tx.interface_packets, 10u);
   EXPECT_EQ(satellite.tx.local_bytes, 1000u);
-  EXPECT_EQ(satellite.tx.header_bytes, 4 * 14u);
-  EXPECT_EQ(satellite.tx.rest_bytes, 4000u - 1000 - 4 * 14);
-  EXPECT_EQ(satellite.tx.rest_packets, 6u);
-  EXPECT_EQ(satellite.rx.rest_bytes, 8000u - 1000 - 4 * 14);
+  EXPECT_EQ(satellite.tx.layer2_header_bytes, 4 * 14u);
+  EXPECT_EQ(satellite.tx.unnamed_bytes, 4000u - 1000 - 4 * 14);
+  EXPECT_EQ(satellite.tx.unnamed_packets, 6u);
+  EXPECT_EQ(satellite.rx.unnamed_bytes, 8000u - 1000 - 4 * 14);
 }
 
 TEST(Balance, WhatIsForwardedIsARowWhereItIsMeasured) {
   BalanceInput input = Input();
-  input.forwarded = SumByUplink({
+  ForwardedReading traffic;
+  traffic.pairs = {
       {{3, 2, NM_FORWARDED_INDEX(NM_UPLINK_OTHER, 1)}, {600, 2}},  // left by it
       {{2, 3, NM_FORWARDED_INDEX(1, NM_UPLINK_OTHER)}, {700, 3}},  // came by it
       {{0, 2, NM_FORWARDED_INDEX(NM_UPLINK_NONE, 1)}, {50, 1}},  // a multicast
-  });
-  EXPECT_EQ(BalanceUplinks(input)[0].tx.forwarded_bytes, 0u);
-  input.counts_forwarded = true;
-  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  };
+  input.forwarded = NameForwarded(traffic, input);
+  const Uplink satellite = BalanceUplinks(input)[0];
   EXPECT_EQ(satellite.tx.forwarded_bytes, 650u);
   EXPECT_EQ(satellite.tx.forwarded_packets, 3u);
+  EXPECT_EQ(satellite.forwarded.size(), 1u);  // ifindex 3 has no name
+  EXPECT_EQ(satellite.forwarded[0].interface, "forwarded");
   EXPECT_EQ(satellite.rx.forwarded_bytes, 700u);
-  EXPECT_EQ(satellite.tx.header_bytes, (4 + 3) * 14u);
-  EXPECT_EQ(satellite.tx.rest_bytes, 4000u - 1000 - 650 - 7 * 14);
-  EXPECT_EQ(satellite.tx.rest_packets, 10u - 4 - 3);
-  EXPECT_EQ(satellite.rx.rest_packets, 20u - 4 - 3);
+  EXPECT_EQ(satellite.tx.layer2_header_bytes, (4 + 3) * 14u);
+  EXPECT_EQ(satellite.tx.unnamed_bytes, 4000u - 1000 - 650 - 7 * 14);
+  EXPECT_EQ(satellite.tx.unnamed_packets, 10u - 4 - 3);
+  EXPECT_EQ(satellite.rx.unnamed_packets, 20u - 4 - 3);
   // More than the interface had: it counts GSO packets.
-  input.forwarded[1].tx_packets = 1000;
+  input.forwarded[{"satellite", "forwarded", ""}].value[2] = 1000;
   EXPECT_THAT(BalanceUplinks(input)[0].unknown, HasSubstr("GSO packets"));
 }
 
 // The bug: a hash map's order decided which name a renamed interface had. When a load
 // changed it, its whole total left one name and came to another.
 TEST(NameForwarded, HasOneNameForARenamedInterfaceAndTheRestOfItsClients) {
-  ForwardedTraffic traffic;
+  ForwardedReading traffic;
   traffic.pairs = {{{3, 2, NM_FORWARDED_INDEX(NM_UPLINK_OTHER, 1)}, {600, 2}},
                    {{2, 3, NM_FORWARDED_INDEX(1, NM_UPLINK_OTHER)}, {700, 3}}};
   nm_client_key client = {};
@@ -119,8 +130,8 @@ TEST(NameForwarded, HasOneNameForARenamedInterfaceAndTheRestOfItsClients) {
 TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
   BalanceInput input = Input();
   input.interfaces.push_back(MakeInterface(9, "wwan1", 300, 3));
-  const UplinkBalance satellite = BalanceUplinks(input)[0];
-  EXPECT_THAT(satellite.interfaces, ElementsAre("sat0", "wwan1"));
+  const Uplink satellite = BalanceUplinks(input)[0];
+  EXPECT_THAT(NamesOf(satellite), ElementsAre("sat0", "wwan1"));
   EXPECT_EQ(satellite.tx.interface_bytes, 4300u);
   EXPECT_EQ(satellite.unknown, "");
 }
@@ -131,7 +142,7 @@ TEST(Balance, InterfacesAreInOrder) {
   input.interfaces.push_back(MakeInterface(7, "wwan3", 300, 3));
   input.interfaces.push_back(MakeInterface(9, "wwan1", 300, 3));
   input.entries.insert(input.entries.begin(), MakeEntry(7, 1, "wwan3", 300, 3));
-  EXPECT_THAT(BalanceUplinks(input)[0].interfaces,
+  EXPECT_THAT(NamesOf(BalanceUplinks(input)[0]),
               ElementsAre("sat0", "wwan1", "wwan3"));
 }
 
@@ -141,7 +152,7 @@ TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
   ended.second.ended = 1;
   ended.second.end = {600, 900, 5, 9};
   input.entries.push_back(ended);
-  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  const Uplink satellite = BalanceUplinks(input)[0];
   EXPECT_EQ(satellite.tx.interface_bytes, 4500u);
   EXPECT_EQ(satellite.rx.interface_bytes, 8700u);
   EXPECT_EQ(satellite.unknown, "");
@@ -151,8 +162,8 @@ TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
 // became 0, and stood in the unnamed traffic.
 TEST(Balance, AnUplinkThatIsNoLongerInTheConfigurationKeepsItsLinkHeaders) {
   BalanceInput input = Input();
-  const UplinkBalance before = BalanceUplinks(input)[0];
-  ASSERT_GT(before.tx.header_bytes, 0u);
+  const Uplink before = BalanceUplinks(input)[0];
+  ASSERT_GT(before.tx.layer2_header_bytes, 0u);
   for (InterfaceEntry& entry : input.entries) {
     if (entry.first.uplink != 1) continue;
     for (const Interface& interface : input.interfaces) {
@@ -162,10 +173,10 @@ TEST(Balance, AnUplinkThatIsNoLongerInTheConfigurationKeepsItsLinkHeaders) {
     }
   }
   input.patterns.clear();
-  const UplinkBalance after = BalanceUplinks(input)[0];
-  EXPECT_EQ(after.tx.header_bytes, before.tx.header_bytes);
-  EXPECT_EQ(after.tx.rest_bytes, before.tx.rest_bytes);
-  EXPECT_EQ(after.rx.rest_bytes, before.rx.rest_bytes);
+  const Uplink after = BalanceUplinks(input)[0];
+  EXPECT_EQ(after.tx.layer2_header_bytes, before.tx.layer2_header_bytes);
+  EXPECT_EQ(after.tx.unnamed_bytes, before.tx.unnamed_bytes);
+  EXPECT_EQ(after.rx.unnamed_bytes, before.rx.unnamed_bytes);
   EXPECT_EQ(after.unknown, before.unknown);
   // Nothing tells any more.
   input.interfaces.clear();
@@ -177,7 +188,7 @@ TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
   BalanceInput gone = Input();
   gone.entries.push_back(MakeEntry(4, 1, "wwan0", 0, 0));
   EXPECT_THAT(BalanceUplinks(gone)[0].unknown, HasSubstr("wwan0 has gone"));
-  EXPECT_EQ(BalanceUplinks(gone)[0].tx.rest_bytes, 0u);
+  EXPECT_EQ(BalanceUplinks(gone)[0].tx.unnamed_bytes, 0u);
   BalanceInput renamed = Input();
   renamed.interfaces[1].name = "sat9";
   EXPECT_THAT(BalanceUplinks(renamed)[0].unknown,

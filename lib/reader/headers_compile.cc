@@ -17,6 +17,17 @@ uint64_t SentBytes() {
   return sum;
 }
 
+uint64_t SentByUplinks(const netmeter::Meter& meter) {
+  const auto uplinks = meter.ReadUplinks();
+  uint64_t sum = 0;
+  if (uplinks.ok()) {
+    for (const netmeter::Uplink& uplink : *uplinks) {
+      if (uplink.is_paid) sum += uplink.tx.interface_bytes;
+    }
+  }
+  return sum;
+}
+
 uint64_t RetransmittedBytes(int fd, absl::string_view stream) {
   uint64_t bytes = 0;
   const auto own = netmeter::ReadOwnConnections();

@@ -29,6 +29,7 @@
 #include "lib/reader/meter_access.h"
 #include "lib/reader/series_reader.h"
 #include "lib/reader/shared_maps.h"
+#include "lib/reader/uplinks.h"
 
 namespace netmeter {
 namespace {
@@ -153,6 +154,19 @@ class Meter::Impl {
   absl::Status ReadHost(To* to) {
     return ReadInto(Whose::kAny,
                     [&](SeriesReader* reader) { reader->ReadAll(to); });
+  }
+
+  absl::StatusOr<std::vector<Uplink>> ReadUplinks() {
+    return WithoutThrowing([&]() -> absl::StatusOr<std::vector<Uplink>> {
+      const auto source = Current(Whose::kAny);
+      if (!source.ok()) return source.status();
+      try {
+        return internal::ReadUplinks(*(*source)->maps,
+                                     (*source)->reader.ReadAll());
+      } catch (const ExtentsError& error) {
+        return error.status;
+      }
+    });
   }
 
   // Calls `read` to read into the caller's memory.
@@ -338,6 +352,11 @@ absl::Status internal::MeterAccess::ReadHostByOwner(
 absl::StatusOr<Health> Meter::ReadHealth() const {
   return impl_->Read<Health>(
       Whose::kAny, [](SeriesReader* reader) { return reader->ReadHealth(); });
+}
+
+absl::StatusOr<std::vector<Uplink>> Meter::ReadUplinks() const {
+  const internal::WithoutCancellation guard;
+  return impl_->ReadUplinks();
 }
 
 absl::Status RegisterProcess(absl::string_view service) {

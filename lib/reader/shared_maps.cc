@@ -130,13 +130,6 @@ std::string JoinGroup(gid_t id) {
                       group.has_value() ? group->name : absl::StrCat(id));
 }
 
-std::string WhoMayRead(const std::string& path, const std::string& pin_dir) {
-  const std::optional<struct stat> pin = StatPin(path, pin_dir);
-  if (!pin) return "run as root";
-  return GroupMayRead(*pin) ? JoinGroup(pin->st_gid)
-                            : "run as root: no group may read";
-}
-
 // The groups by which the server knows this process: SO_PEERCRED and SO_PEERGROUPS.
 std::vector<gid_t> OwnGroups() {
   const int most = std::max(getgroups(0, nullptr), 0);
@@ -360,6 +353,13 @@ absl::Status CheckShape(SharedMap map, const MapShape& shape,
 }
 
 }  // namespace
+
+std::string WhoMayRead(const std::string& path, const std::string& pin_dir) {
+  const std::optional<struct stat> pin = StatPin(path, pin_dir);
+  if (!pin) return "run as root";
+  return GroupMayRead(*pin) ? JoinGroup(pin->st_gid)
+                            : "run as root: no group may read";
+}
 
 std::string WhomServerAnswers(const std::optional<struct stat>& pin,
                               const std::vector<gid_t>& own) {

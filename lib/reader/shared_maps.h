@@ -67,6 +67,10 @@ constexpr unsigned char kDescriptorProtocol = 2;
 // Sent alone if there is a meter and the client may not read it.
 constexpr unsigned char kDescriptorsRefused = 255;
 
+// A hint for a process that may not open the pin `path`, such as "run as root or as a
+// member of group netmeter".
+std::string WhoMayRead(const std::string& path, const std::string& pin_dir);
+
 // A hint for a refused client in the groups `own`. `pin` is the status of `info`, or of
 // the directory; empty if they are not visible, as in a container. If the client is
 // already in the group of the pin, or the pin has none, another group decided:

@@ -35,8 +35,14 @@ absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* pin,
   UniqueFd fd(OpenPinnedMap(path.c_str(), BPF_F_RDONLY));
   bpf_map_info about = {};
   if (!fd.ok() || DescribeMap(fd.get(), &about) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("open ", path),
-                       errno == ENOENT ? "" : "run as root");
+    const int error = errno;
+    std::string hint;
+    if (error == EPERM) {
+      hint = "bpf(2) is refused here: needs root before Linux 5.19";
+    } else if (error == EACCES) {
+      hint = WhoMayRead(path, pin_dir);
+    }
+    return ErrnoStatus(error, absl::StrCat("open ", path), hint);
   }
   if (about.key_size != key_size || about.value_size != value_size) {
     return absl::FailedPreconditionError(
@@ -141,10 +147,10 @@ absl::Status HasNoUplinks(const std::string& pin_dir) {
       LoaderCommand(has_file ? "load" : "load --config FILE", pin_dir), ")"));
 }
 
-absl::StatusOr<ForwardedTraffic> ReadForwarded(const SharedMaps& maps) {
+absl::StatusOr<ForwardedReading> ReadForwarded(const SharedMaps& maps) {
   const std::string& pin_dir = maps.directory();
   const size_t cpus = maps.view().cells_per_series - 1;  // and the shared cell
-  ForwardedTraffic traffic;
+  ForwardedReading traffic;
   // Read before the pairs, so that clients have no more than their interface.
   const absl::Status clients = ForEachSum<nm_client_key, nm_client>(
       pin_dir, kClientsPin, cpus,
@@ -166,22 +172,6 @@ absl::StatusOr<ForwardedTraffic> ReadForwarded(const SharedMaps& maps) {
     if (!status.ok() && !absl::IsNotFound(status)) return status;
   }
   return traffic;
-}
-
-Forwarded SumByUplink(const ForwardedPairs& pairs) {
-  Forwarded sums;
-  for (const ForwardedPair& pair : pairs) {
-    const uint32_t in = pair.key.uplinks >> 4, out = pair.key.uplinks & 0xf;
-    if (in != NM_UPLINK_NONE) {
-      sums[in].rx_bytes += pair.sum.bytes;
-      sums[in].rx_packets += pair.sum.packets;
-    }
-    if (out != NM_UPLINK_NONE) {
-      sums[out].tx_bytes += pair.sum.bytes;
-      sums[out].tx_packets += pair.sum.packets;
-    }
-  }
-  return sums;
 }
 
 std::vector<MeterUplink> ListUplinks(const SharedMaps& maps) {
@@ -206,7 +196,8 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
   const std::string& pin_dir = maps.directory();
   MeterLinks links;
   uint64_t network = 0;
-  for (const MeterUplink& uplink : ListUplinks(maps)) {
+  links.uplinks = ListUplinks(maps);
+  for (const MeterUplink& uplink : links.uplinks) {
     links.names[uplink.number] = uplink.name;
   }
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_uplink_key, uint32_t>(
@@ -237,7 +228,7 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
   return links;
 }
 
-ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
+ForwardedSamples NameForwarded(const ForwardedReading& traffic,
                                const LinkReading& links) {
   const std::map<uint32_t, std::string> names = NamesOf(links);
   ForwardedSamples samples;

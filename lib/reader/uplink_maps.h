@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The meter's maps of uplinks: their interfaces, and forwarded packets
-// (bpf/forward.bpf.c). Only root may read them.
+// (bpf/forward.bpf.c). Each call opens the pins, because a load makes some of the maps
+// anew.
 //
 //   absl::StatusOr<MeterLinks> links = ReadLinks(**maps);
-//   absl::StatusOr<ForwardedTraffic> traffic = ReadForwarded(**maps);
-//   SumByUplink(traffic->pairs)[1].tx_bytes;  // bytes that left by uplink 1
+//   absl::StatusOr<ForwardedReading> traffic = ReadForwarded(**maps);
+//   ForwardedSamples samples = NameForwarded(*traffic, *links);
 //
 // Threads: any.
 
@@ -26,18 +27,6 @@
 namespace netmeter {
 namespace internal {
 
-// The counters of an uplink: rx arrived on it to be forwarded, tx left on it. Wire
-// bytes, without layer-2 headers.
-struct ForwardedCounts {
-  uint64_t tx_bytes = 0;
-  uint64_t rx_bytes = 0;
-  uint64_t tx_packets = 0;
-  uint64_t rx_packets = 0;
-};
-
-using Forwarded =
-    std::map<uint32_t, ForwardedCounts>;  // by the uplink's number
-
 // Packets from one interface to another; 0 for an interface that is not known.
 struct ForwardedPair {
   nm_forwarded_key key = {};
@@ -51,15 +40,13 @@ struct ForwardedClient {
   nm_client sum = {};  // over CPUs
 };
 
-struct ForwardedTraffic {
+struct ForwardedReading {
   ForwardedPairs pairs;
   std::vector<ForwardedClient> clients;  // none without forwarded_clients
 };
 
 // NotFound: the meter has never counted forwarded packets.
-absl::StatusOr<ForwardedTraffic> ReadForwarded(const SharedMaps& maps);
-
-Forwarded SumByUplink(const ForwardedPairs& pairs);
+absl::StatusOr<ForwardedReading> ReadForwarded(const SharedMaps& maps);
 
 // An uplink of the meter, also one that the configuration had before; or `other`.
 struct MeterUplink {
@@ -83,6 +70,7 @@ struct LinkReading {
 };
 
 struct MeterLinks : LinkReading {
+  std::vector<MeterUplink> uplinks;  // as ListUplinks()
   bool late = false;  // forwarded packets count for less time than interfaces
 };
 
@@ -92,7 +80,7 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps);
 
 // `links` has the names of uplinks and interfaces. The row of an interface without a
 // client has what its clients do not have.
-ForwardedSamples NameForwarded(const ForwardedTraffic& traffic,
+ForwardedSamples NameForwarded(const ForwardedReading& traffic,
                                const LinkReading& links);
 
 // The two reads above. Errors as there.
