@@ -199,81 +199,16 @@ NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 7 * 1 + 1 + 4);
 #define NM_SOCKET_NUMBERS 0x0101
 NM_STATIC_ASSERT(__builtin_offsetof(struct nm_socket, tx_valid) % 2 == 0);
 
+/* Entries of nm_interfaces, nm_forwarded_by and nm_clients. */
+#define NM_MAX_INTERFACES 4096
+#define NM_FORWARDED_PAIRS 4096
+#define NM_MAX_CLIENTS 16384
+
 /* The uplink of an interface. The index is the low bits of the ifindex. The word has the
  * ifindex, and below it the uplink bits of nm_cell.path for packets of that interface. */
 #define NM_UPLINK_WORDS 1024 /* a power of two */
 #define NM_UPLINK_WORD(ifindex, number) \
   ((nm_u64)(ifindex) << 32 | (nm_u64)(number) << NM_UPLINK_SHIFT)
-
-/* Key of `nm_uplink_names`: the name of an interface with its NUL, or the beginning of
- * a name. */
-#define NM_INTERFACE_BYTES 16 /* IFNAMSIZ */
-struct nm_uplink_key {
-  nm_u32 bits; /* of `name`; in a lookup: all */
-  char name[NM_INTERFACE_BYTES];
-};
-NM_STATIC_ASSERT(sizeof(struct nm_uplink_key) == 4 + NM_INTERFACE_BYTES);
-
-/* The counters of an interface: struct rtnl_link_stats64. */
-struct nm_interface_counts {
-  nm_u64 tx_bytes;
-  nm_u64 rx_bytes;
-  nm_u64 tx_packets;
-  nm_u64 rx_packets;
-};
-
-/* Key and value of `nm_interfaces`. Interface 0 is special: base.tx_bytes is the inode of
- * the network namespace, and base.rx_bytes is not 0 if forwarded packets have been
- * counted for a shorter time than the interfaces. */
-struct nm_interface_key {
-  nm_u32 ifindex;
-  nm_u32 uplink; /* number */
-};
-struct nm_interface {
-  char name[NM_INTERFACE_BYTES];
-  struct nm_interface_counts base; /* when counting in this uplink began */
-  struct nm_interface_counts end;  /* ... and ended */
-  nm_u32 ended;
-  nm_u32 pad;
-};
-NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
-                 NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 4);
-
-/* Key and value of `forwarded_by`: from one interface to another. `forwarded` has the
- * packets for which that was full, by uplinks alone. `in` is 0, and its uplink is
- * NM_UPLINK_NONE, for a multicast, which may leave by several interfaces. Wire bytes,
- * without layer-2 headers. */
-#define NM_FORWARDED_INDEX(in, out) ((in) << 4 | (out))
-#define NM_FORWARDED_ENTRIES 256
-#define NM_FORWARDED_PAIRS 4096
-struct nm_forwarded_key {
-  nm_u32 in; /* ifindex */
-  nm_u32 out;
-  nm_u32 uplinks; /* NM_FORWARDED_INDEX() */
-};
-NM_STATIC_ASSERT(sizeof(struct nm_forwarded_key) == 3 * 4);
-struct nm_forwarded {
-  nm_u64 bytes;
-  nm_u64 packets;
-};
-NM_STATIC_ASSERT(sizeof(struct nm_forwarded) == 2 * 8);
-
-/* Key and value of `clients`: an address behind this host, and an uplink that its packets
- * left or came in by. Wire bytes, without layer-2 headers. */
-#define NM_MAX_CLIENTS 16384
-struct nm_client_key {
-  nm_u8 address[16]; /* IPv4: ::ffff:10.0.0.1 */
-  nm_u32 interface;  /* ifindex, on the side of the address */
-  nm_u32 uplink;     /* number, on the other side */
-};
-NM_STATIC_ASSERT(sizeof(struct nm_client_key) == 16 + 2 * 4);
-struct nm_client {
-  nm_u64 tx_bytes; /* sent over the uplink */
-  nm_u64 rx_bytes;
-  nm_u64 tx_packets;
-  nm_u64 rx_packets;
-};
-NM_STATIC_ASSERT(sizeof(struct nm_client) == 4 * 8);
 
 /* The protocol whose first bytes will name a connection's destination. */
 enum nm_wire_protocol {

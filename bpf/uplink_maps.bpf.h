@@ -19,14 +19,14 @@ struct {
   __type(value, __u32);
 } nm_uplink_names SEC(".maps");
 
-/* interface and uplink -> what the interface had counted when it was first in this
- * uplink; 0 for an interface that came later. Written by the loader, and by the packet
- * programs when they see an interface for the first time. If the map is full, `netmeter
- * uplinks` treats an interface as one that came later. */
+/* interface, uplink and number of the stay -> what the interface had counted when the
+ * stay began, and when it ended. Written by the loader, and by the packet programs when
+ * they see an interface for the first time, whose stay begins at 0. Readers treat an
+ * interface that is not here in the same way, so a full map loses nothing. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(map_flags, BPF_F_NO_PREALLOC);
-  __uint(max_entries, 4096);
+  __uint(max_entries, NM_MAX_INTERFACES);
   __type(key, struct nm_interface_key);
   __type(value, struct nm_interface);
 } nm_interfaces SEC(".maps");
@@ -44,6 +44,7 @@ static __always_inline __u32 uplink_of_name(const char name[NM_INTERFACE_BYTES],
   interface.uplink = uplink ? *uplink & 0xf : NM_UPLINK_OTHER;
   if (!bpf_map_lookup_elem(&nm_interfaces, &interface)) {
     __builtin_memcpy(value.name, key.name, sizeof(value.name));
+    value.began_ns = bpf_ktime_get_boot_ns();
     bpf_map_update_elem(&nm_interfaces, &interface, &value, BPF_NOEXIST);
   }
   return interface.uplink;

@@ -4,8 +4,8 @@
  * control channel. Plain C: the BPF programs, the loader, the library and any
  * other reader include this one file.
  *
- * A reader maps `info`, `names`, `stats`, `counters` and `tcp` read-only and
- * needs nothing else:
+ * A reader maps `info`, `names`, `stats`, `counters` and `tcp` read-only, and needs
+ * nothing else for the series; the maps of uplinks are below.
  *
  *   sum of counters[slot * info->cells_per_series + i],
  *     for each i below cells_per_series                 one series
@@ -36,7 +36,7 @@
  *
  * With these steps the sum over all series never decreases, and counts no byte twice.
  *
- * The maps are frozen: no user, not even root, can write them; the programs keep
+ * These maps are frozen: no user, not even root, can write them; the programs keep
  * counting. All integers are in host byte order. The layout is frozen for 1.x: readers
  * of another major version must refuse. A new minor version may add fields in the
  * reserved space of nm_info and nm_stats, or at their ends, and raises NM_ABI_MINOR.
@@ -297,9 +297,9 @@ struct nm_stats {
   nm_u64 slots_made;
   nm_u64 names_made;             /* ... names, from NM_NAME_FIRST on */
   nm_u64 connections_redirected; /* by netfilter to a proxy of this host */
-  nm_u64 reserved[4];
+  nm_u64 reserved[36];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 28 * 8 + 4 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 28 * 8 + 36 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */
@@ -364,13 +364,107 @@ struct nm_info {
   /* Those that do, with NM_UPLINK_OTHER, and with those that the configuration had
      before. */
   nm_u16 client_uplinks;
-  nm_u8 reserved[6];
+  nm_u8 pad_too[6];
+  /* Inode of the network namespace that has the uplinks. 0: none yet. */
+  nm_u64 uplinks_network;
+  /* CLOCK_BOOTTIME since when forwarded packets are counted. An interface whose stay
+     began earlier has forwarded packets without a name. 0: they are not counted. */
+  nm_u64 forwarded_since_ns;
+  nm_u64 reserved[16];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
                      NM_SUFFIXES_BYTES + 4 + 6 * 1 + 2 * NM_MAX_UPLINKS +
-                     2 * 4 + 2 * 2 + 6);
+                     2 * 4 + 2 * 2 + 6 + 2 * 8 + 16 * 8);
+
+/*
+ * Uplinks. These are hash maps, and `uplink_names` a trie, so a reader of them calls
+ * bpf(2): it opens a pin by BPF_OBJ_GET with BPF_F_RDONLY. The group may read the pins,
+ * and only programs and the loader write the maps. Before Linux 5.19, if
+ * kernel.unprivileged_bpf_disabled is set, only root may call bpf(2). Each load makes
+ * `uplink_names` and `interfaces` anew, so open them for each read. An ifindex is one of
+ * the network namespace info->uplinks_network.
+ */
+
+/* Key of `uplink_names`: the name of an interface with its NUL, or the beginning of
+ * names. The value, a nm_u32, is the number of its uplink. The longest match counts. An
+ * interface without a match is in NM_UPLINK_OTHER. */
+#define NM_INTERFACE_BYTES 16 /* IFNAMSIZ */
+struct nm_uplink_key {
+  nm_u32 bits; /* of `name`; in a lookup: all */
+  char name[NM_INTERFACE_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_uplink_key) == 4 + NM_INTERFACE_BYTES);
+
+/* The counters of an interface, as in struct rtnl_link_stats64: with layer-2 headers. */
+struct nm_interface_counts {
+  nm_u64 tx_bytes;
+  nm_u64 rx_bytes;
+  nm_u64 tx_packets;
+  nm_u64 rx_packets;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_interface_counts) == 4 * 8);
+
+/*
+ * Key and value of `interfaces`: one stay of an interface in an uplink. The uplink has
+ * what the interface counted between `begin` and `end`, or `begin` and now. A load that
+ * moves an interface ends a stay and begins another one. The two overlap by what passes
+ * during the load, so that an uplink's interfaces never count less than its series.
+ * A program that sees an unknown interface adds its first stay, which begins at 0. So an
+ * interface that is renamed into another uplink has two stays that have not ended, until
+ * the meter is loaded with --restart: what it counted before it was renamed is not known.
+ */
+struct nm_interface_key {
+  nm_u32 ifindex;
+  nm_u16 uplink; /* number */
+  nm_u16 stay;   /* 0: the first of this interface in this uplink */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_interface_key) == 4 + 2 * 2);
+struct nm_interface {
+  char name[NM_INTERFACE_BYTES];
+  struct nm_interface_counts begin; /* of the interface, when the stay began */
+  struct nm_interface_counts end;   /* ... and ended */
+  nm_u64 began_ns;                  /* CLOCK_BOOTTIME */
+  nm_u64 ended_ns;                  /* ... 0: it has not */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
+                 NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 8);
+
+/* Key and value of `forwarded_by`: from one interface to another. `forwarded` has the
+ * packets for which that was full, by uplinks alone: its key is NM_FORWARDED_INDEX(). For
+ * a multicast, which may leave by several interfaces, `in` is 0 and its uplink
+ * NM_UPLINK_NONE. Wire bytes, without layer-2 headers. A value for each CPU: add them
+ * up. */
+#define NM_FORWARDED_INDEX(in, out) ((in) << 4 | (out))
+#define NM_FORWARDED_ENTRIES 256
+struct nm_forwarded_key {
+  nm_u32 in; /* ifindex */
+  nm_u32 out;
+  nm_u32 uplinks; /* NM_FORWARDED_INDEX() of their numbers */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_forwarded_key) == 3 * 4);
+struct nm_forwarded {
+  nm_u64 bytes;
+  nm_u64 packets;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_forwarded) == 2 * 8);
+
+/* Key and value of `clients`: an address behind this host, and an uplink that its packets
+ * left or came in by. They are a part of those in `forwarded_by`. A value for each CPU. */
+struct nm_client_key {
+  nm_u8 address[16]; /* IPv4: ::ffff:10.0.0.1 */
+  nm_u32 interface;  /* ifindex, on the side of the address */
+  nm_u32 uplink;     /* number, on the other side */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_client_key) == 16 + 2 * 4);
+struct nm_client {
+  nm_u64 tx_bytes; /* sent over the uplink */
+  nm_u64 rx_bytes;
+  nm_u64 tx_packets;
+  nm_u64 rx_packets;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_client) == 4 * 8);
 
 /* Distinguishes a special series from an ordinary one whose key is otherwise equal. */
 enum nm_special {

@@ -8,7 +8,8 @@
 //   load, which the loader wrote into the meter's map `interfaces`.
 // - An unload and a load: the interface has counted in between, for the uplink of the
 //   last record until the load, and then for its uplink in the new meter.
-// - A load puts an interface into another uplink: the map has what it counted until then.
+// - Loads move an interface between uplinks: the map has each of its stays, and what it
+//   had counted when the stay began and ended.
 // - An interface is renamed, so that it is in another uplink: the former one has what the
 //   meter counted there since the last record, and the new one has the rest.
 // - An interface goes away, or begins to count again. What it counted since the last
@@ -100,17 +101,17 @@ class Counting {
       for (const InterfaceEntry* entry : entries_[here.index]) {
         const nm_interface& value = entry->second;
         const bool is_last = NameOf(*entry) == last->second.uplink;
-        if (!AnyBelow(value.base, from) &&
-            (loaded == nullptr || AnyBelow(value.base, *loaded))) {
-          loaded = &value.base;
+        if (!AnyBelow(value.begin, from) &&
+            (loaded == nullptr || AnyBelow(value.begin, *loaded))) {
+          loaded = &value.begin;
         }
-        if (!value.ended) {
+        if (value.ended_ns == 0) {
           is_renamed |= is_last;
           continue;
         }
-        const nm_interface_counts part = Between(from, value.base, value.end);
+        const nm_interface_counts part = Between(from, value.begin, value.end);
         Add(NameOf(*entry), here.name, here.header, part);
-        is_divided |= is_last;
+        is_divided |= is_last && !AnyBelow(value.end, from);
         for (const auto count : kCounts) rest.*count -= part.*count;
       }
       if (!is_divided && !is_renamed && loaded != nullptr) {
@@ -132,12 +133,12 @@ class Counting {
     } else {
       // A program that saw it renamed does not know its base: another entry does.
       for (const InterfaceEntry* entry : entries_[here.index]) {
-        if (entry->second.ended) {
+        if (entry->second.ended_ns != 0) {
           Add(NameOf(*entry), here.name, here.header,
-              Between({}, entry->second.base, entry->second.end));
-        } else if (!AnyBelow(here.counts, entry->second.base) &&
-                   !AnyBelow(entry->second.base, from)) {
-          from = entry->second.base;
+              Between({}, entry->second.begin, entry->second.end));
+        } else if (!AnyBelow(here.counts, entry->second.begin) &&
+                   !AnyBelow(entry->second.begin, from)) {
+          from = entry->second.begin;
         }
       }
       Add(uplink, here.name, here.header, Between(from, from, here.counts));
@@ -159,9 +160,9 @@ class Counting {
       if (uplink == kOtherUplink || uplink.empty()) continue;
       named = true;
       if (last == seen->end()) gone.name = entry->second.name;
-      if (entry->second.ended) {
+      if (entry->second.ended_ns != 0) {
         Add(uplink, gone.name, {14, 14},
-            Between(gone.counts, entry->second.base, entry->second.end));
+            Between(gone.counts, entry->second.begin, entry->second.end));
       } else {
         End(uplink, gone.name);
       }

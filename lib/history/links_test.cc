@@ -50,9 +50,14 @@ class LinksTest : public testing::Test {
   InterfaceEntry* AddEntry(uint32_t index, uint32_t uplink, const char* name,
                            const nm_interface_counts& base) {
     InterfaceEntry entry = {};
-    entry.first = {index, uplink};
+    entry.first = {index, static_cast<nm_u16>(uplink), 0};
+    for (const InterfaceEntry& other : reading_.entries) {
+      if (other.first.ifindex != index || other.first.uplink != uplink)
+        continue;
+      ++entry.first.stay;
+    }
     strcpy(entry.second.name, name);
-    entry.second.base = base;
+    entry.second.begin = base;
     reading_.entries.push_back(entry);
     return &reading_.entries.back();
   }
@@ -60,7 +65,8 @@ class LinksTest : public testing::Test {
   void Load(uint32_t index, uint32_t from, uint32_t to) {
     for (InterfaceEntry& entry : reading_.entries) {
       if (entry.first.ifindex != index || entry.first.uplink != from) continue;
-      entry.second.ended = 1;
+      if (entry.second.ended_ns != 0) continue;
+      entry.second.ended_ns = 1;
       entry.second.end = At(index)->counts;
     }
     AddEntry(index, to, At(index)->name.c_str(), At(index)->counts);
@@ -154,6 +160,54 @@ TEST_F(LinksTest, ALoadThatMovesAnInterfaceDividesWhatItCounted) {
   // A load that no record has seen yet is divided, too.
   seen_.clear();
   EXPECT_THAT(Count(), ElementsAre("lte wwan3 9 9", "satellite wwan3 1 3"));
+}
+
+// The bug: a stay had a base that later loads shifted, which is no point in time. The last
+// record had 500 for satellite and 100 for lte, and later records a negative row.
+TEST_F(LinksTest, EachLoadThatMovesAnInterfaceDividesWhatItCounted) {
+  const auto load = [this](uint64_t packets, uint32_t from, uint32_t to) {
+    At(2)->counts = Packets(packets, 0);
+    Load(2, from, to);
+    reading_.patterns = {{to == 1 ? "satellite" : "lte", {"sat0"}}};
+  };
+  const auto count = [this](uint64_t packets) {
+    At(2)->counts = Packets(packets, 0);
+    return Count();
+  };
+  Add(2, "sat0");
+  AddEntry(2, 1, "sat0", {});
+  load(1000, 1, 2);
+  EXPECT_THAT(count(1500),
+              ElementsAre("lte sat0 500 0", "satellite sat0 1000 0"));
+  load(1800, 2, 1);
+  load(2000, 1, 2);
+  EXPECT_THAT(count(2100),
+              ElementsAre("lte sat0 400 0", "satellite sat0 200 0"));
+  load(2110, 2, 1);
+  EXPECT_THAT(count(2130), ElementsAre("lte sat0 10 0", "satellite sat0 20 0"));
+  // A record at a load, and a stay without packets.
+  EXPECT_THAT(count(2200), ElementsAre("satellite sat0 70 0"));
+  load(2200, 1, 2);
+  load(2200, 2, 1);
+  EXPECT_THAT(count(2201), ElementsAre("satellite sat0 1 0"));
+  seen_.clear();
+  EXPECT_THAT(Count(), ElementsAre("lte sat0 910 0", "satellite sat0 1291 0"));
+}
+
+// A stay of long ago does not tell that a load has divided the interval.
+TEST_F(LinksTest, ARenameAfterMovesIsARename) {
+  Add(2, "sat0");
+  AddEntry(2, 1, "sat0", {});
+  At(2)->counts = Packets(10, 10);
+  Load(2, 1, 2);
+  At(2)->counts = Packets(20, 20);
+  Load(2, 2, 1);
+  At(2)->counts = Packets(30, 30);
+  EXPECT_THAT(Count(), ElementsAre("lte sat0 10 10", "satellite sat0 20 20"));
+  At(2)->counts = Packets(35, 35);
+  At(2)->name = "wwan7";
+  EXPECT_THAT(Count(),
+              ElementsAre("lte wwan7 5 5", "satellite sat0 0 0 ended"));
 }
 
 // What it counted before the load belongs to the uplink of the last record.

@@ -222,8 +222,8 @@ TEST_F(RecordTest, AnUnloadAndALoadLoseOnlyNames) {
   const auto load = [this] {  // the loader writes what the interface has
     Load();
     InterfaceEntry entry = {};
-    entry.first = {2, 1};
-    entry.second.base = reading_.links->interfaces[0].counts;
+    entry.first = {2, 1, 0};
+    entry.second.begin = reading_.links->interfaces[0].counts;
     reading_.links->entries = {entry};
   };
   Interface card;

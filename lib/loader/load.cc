@@ -297,7 +297,8 @@ absl::Status MakePlan(const LockedDirectory& directory,
   NETMETER_RETURN_IF_ERROR(FindCgroup(directory.state(), plan));
   if (plan->meter.found) {
     NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
-    NETMETER_RETURN_IF_ERROR(CheckNetworkOfUplinks(plan->config.uplinks, pins));
+    NETMETER_RETURN_IF_ERROR(CheckNetworkOfUplinks(
+        plan->config.uplinks, plan->meter.info, pins.path()));
   }
   NETMETER_RETURN_IF_ERROR(DecideSizes(pins.path(), plan));
   NETMETER_RETURN_IF_ERROR(LookAtHost(plan));
@@ -356,10 +357,10 @@ void SetSides(const Plan& plan, const UplinkMaps& uplinks,
   for (const auto& uplink : plan.config.uplinks) names.push_back(uplink.first);
   const uint32_t configured = uplinks.BitsOf(names);
   const uint32_t clients = uplinks.BitsOf(plan.config.forwarded_clients);
-  object->SetPaidUplinks(configured & ~clients);
+  object->uplink_info()->paid = configured & ~clients;
   const uint32_t before =
       plan.meter.info.client_uplinks & ~(1U << NM_UPLINK_OTHER);
-  object->SetClientUplinks(clients | (before & ~configured));
+  object->uplink_info()->clients = clients | (before & ~configured);
 }
 
 // Fills new maps. Maps that an upgrade keeps already have this content.
@@ -611,7 +612,8 @@ absl::Status SetModes(const PinDir& pins, const std::optional<gid_t>& readers) {
     if (chmod(path.c_str(), mode) == 0) return absl::OkStatus();
     return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
   };
-  // 0660: a map that is opened read-only cannot be mapped.
+  // 0660: a map that is opened read-only cannot be mapped. No map of uplinks is frozen, or
+  // is mapped.
   for (const ExtentPin& map : ExtentPins()) {
     if (!pins.Has(map.pin)) continue;
     NETMETER_RETURN_IF_ERROR(set(pins.PathOf(map.pin), true, 0660));
@@ -619,7 +621,13 @@ absl::Status SetModes(const PinDir& pins, const std::optional<gid_t>& readers) {
   for (const MapPin& map : MapPins()) {
     // `info` is pinned last.
     if (map.reader == kInfo && !pins.Has(map.pin)) continue;
-    NETMETER_RETURN_IF_ERROR(set(pins.PathOf(map.pin), map.shared(), 0660));
+    NETMETER_RETURN_IF_ERROR(set(pins.PathOf(map.pin),
+                                 map.shared() || map.is_uplinks(),
+                                 map.is_uplinks() ? 0640 : 0660));
+  }
+  for (const char* pin : {kForwardedPin, kForwardedByPin, kClientsPin}) {
+    if (!pins.Has(pin)) continue;
+    NETMETER_RETURN_IF_ERROR(set(pins.PathOf(pin), true, 0640));
   }
   NETMETER_RETURN_IF_ERROR(set(pins.path(), true, 0750));
   Trace("set the modes below ", pins.path(), ": ",

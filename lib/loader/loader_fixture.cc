@@ -165,7 +165,10 @@ void LoaderRootTest::ExpectModes() {
   EXPECT_EQ(about.st_gid, kGid);
   for (const MapPin& map : MapPins()) {
     ASSERT_EQ(stat(Pin(map.pin).c_str(), &about), 0) << map.pin;
-    EXPECT_EQ(about.st_mode & 0777, map.shared() ? 0660u : 0600u) << map.pin;
+    EXPECT_EQ(about.st_mode & 0777, map.shared()       ? 0660u
+                                    : map.is_uplinks() ? 0640u
+                                                       : 0600u)
+        << map.pin;
     if (!map.shared()) continue;
     EXPECT_EQ(about.st_gid, kGid) << map.pin;
   }

@@ -647,9 +647,14 @@ absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,
 
 absl::Status MeterObject::WriteInfo(const nm_info& asked) const {
   nm_info info = asked;
-  std::copy(uplinks_.begin(), uplinks_.end(), info.uplinks);
-  info.paid_uplinks = static_cast<nm_u16>(paid_uplinks_);
-  info.client_uplinks = static_cast<nm_u16>(client_uplinks_);
+  const UplinkInfo& uplinks = uplink_info_;
+  std::copy(uplinks.ids.begin(), uplinks.ids.end(), info.uplinks);
+  info.paid_uplinks = static_cast<nm_u16>(uplinks.paid);
+  info.client_uplinks = static_cast<nm_u16>(uplinks.clients);
+  info.uplinks_network = uplinks.network;
+  info.forwarded_since_ns = (info.features & NM_FEATURE_FORWARDED) != 0
+                                ? uplinks.forwarded_since_ns
+                                : 0;
   return RunCommand(NM_COMMAND_INFO, &info, sizeof(info)).status();
 }
 

@@ -106,8 +106,14 @@ const char* EgressProgramOf(nm_adds adds);
 
 // --- The object ---
 
-// The ids in nm_info.uplinks.
-using UplinkIds = std::array<nm_u16, NM_MAX_UPLINKS>;
+// What nm_info has about uplinks.
+struct UplinkInfo {
+  std::array<nm_u16, NM_MAX_UPLINKS> ids = {};
+  uint32_t paid = 0;  // bits 1 << number
+  uint32_t clients = 0;
+  uint64_t network = 0;
+  uint64_t forwarded_since_ns = 0;
+};
 
 struct ObjectOptions {
   // All but the sizes.
@@ -179,10 +185,8 @@ class MeterObject {
 
   // The uplink that an interface's packets count under, until the programs see its name.
   void SetUplinkWord(uint32_t ifindex, uint32_t number);
-  // The values that WriteInfo() puts into uplinks, paid_uplinks and client_uplinks.
-  void SetUplinks(const UplinkIds& ids) { uplinks_ = ids; }
-  void SetPaidUplinks(uint32_t bits) { paid_uplinks_ = bits; }
-  void SetClientUplinks(uint32_t bits) { client_uplinks_ = bits; }
+  // What WriteInfo() writes about uplinks.
+  UplinkInfo* uplink_info() { return &uplink_info_; }
 
   // Creates the names and series that always exist.
   absl::Status FillReserved();
@@ -214,9 +218,7 @@ class MeterObject {
 
   netmeter_bpf* const skeleton_;
   const char* egress_ = "";  // the name of the egress variant
-  UplinkIds uplinks_ = {};
-  uint32_t paid_uplinks_ = 0;
-  uint32_t client_uplinks_ = 0;
+  UplinkInfo uplink_info_;
 };
 
 // MeterObject::RunCommand() of a pinned nm_command.

@@ -3,6 +3,7 @@
 
 #include <bpf/bpf.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -102,6 +103,13 @@ absl::Status PinDir::Replace(int fd, absl::string_view pin) const {
   unlink(next.c_str());
   if (int error = bpf_obj_pin(fd, next.c_str())) {
     return ErrnoStatus(error, absl::StrCat("pin ", next));
+  }
+  // Readers may open it as they opened the old one, at any time.
+  struct stat old;
+  if (stat(path.c_str(), &old) == 0 &&
+      (chown(next.c_str(), old.st_uid, old.st_gid) != 0 ||
+       chmod(next.c_str(), old.st_mode & 0777) != 0)) {
+    return ErrnoStatus(errno, absl::StrCat("set the mode of ", next));
   }
   if (rename(next.c_str(), path.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("rename ", next));

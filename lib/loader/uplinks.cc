@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/map_elements.h"
 #include "lib/base/status_util.h"
@@ -46,7 +48,7 @@ absl::StatusOr<Numbers> KnownNumbers(const nm_info& info, int names) {
 absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
                            const std::string& pin_dir, MeterObject* object,
                            Numbers* numbers) {
-  UplinkIds ids;
+  auto& ids = object->uplink_info()->ids;
   std::copy(std::begin(existing.uplinks), std::end(existing.uplinks),
             ids.begin());
   NETMETER_ASSIGN_OR_RETURN(*numbers,
@@ -66,7 +68,6 @@ absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
     (*numbers)[uplink.first] = static_cast<uint32_t>(free - ids.begin()) + 1;
   }
   (*numbers)[kOtherUplink] = NM_UPLINK_OTHER;
-  object->SetUplinks(ids);
   return absl::OkStatus();
 }
 
@@ -127,103 +128,52 @@ absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(const PinDir& pins) {
   return entries;
 }
 
-// The entry that has the network namespace, or null.
-const InterfaceEntry* FindNetwork(const std::vector<InterfaceEntry>& entries) {
-  for (const InterfaceEntry& entry : entries) {
-    if (entry.first.ifindex == 0) return &entry;
-  }
-  return nullptr;
-}
-
-absl::Status Write(int fd, const InterfaceEntry& entry) {
-  const int error =
-      bpf_map_update_elem(fd, &entry.first, &entry.second, BPF_ANY);
-  // full: treated as an interface that came later
-  if (error == -E2BIG) return absl::OkStatus();
-  return ErrnoStatus(error, "fill interfaces");
-}
-
-// The packets counted in between are not this uplink's, so they move into the base.
-void Resume(const nm_interface_counts& now, nm_interface* entry) {
-  entry->base.tx_bytes += now.tx_bytes - entry->end.tx_bytes;
-  entry->base.rx_bytes += now.rx_bytes - entry->end.rx_bytes;
-  entry->base.tx_packets += now.tx_packets - entry->end.tx_packets;
-  entry->base.rx_packets += now.rx_packets - entry->end.rx_packets;
-  entry->end = {};
-  entry->ended = 0;
-}
-
-// From now on the interface counts for uplink `number`, or for none if it is 0. Adds to
-// *leaving the entries that end when the programs know it.
-absl::Status BeginInterface(const Interface& interface, uint32_t number,
-                            const std::vector<InterfaceEntry>& entries, int fd,
-                            std::vector<InterfaceEntry>* leaving) {
+// Adds to *leaving the stays that end when the programs know that the interface counts for
+// uplink `number`, or for none if it is 0. Returns the number of the stay that begins
+// there, or nothing if it has begun.
+std::optional<uint16_t> NextStay(const Interface& interface, uint32_t number,
+                                 const std::vector<InterfaceEntry>& entries,
+                                 std::vector<InterfaceEntry>* leaving) {
   const auto open = std::count_if(
       entries.begin(), entries.end(), [&](const InterfaceEntry& entry) {
-        return entry.first.ifindex == interface.index && !entry.second.ended;
+        return entry.first.ifindex == interface.index &&
+               entry.second.ended_ns == 0;
       });
   bool begun = number == NM_UPLINK_NONE;
+  int next = 0;
   for (const InterfaceEntry& entry : entries) {
+    const bool ended = entry.second.ended_ns != 0;
     if (entry.first.ifindex != interface.index) continue;
     if (entry.first.uplink == number) {
-      begun = true;
-      if (!entry.second.ended) continue;
-      InterfaceEntry changed = entry;
-      Resume(interface.counts, &changed.second);
-      NETMETER_RETURN_IF_ERROR(Write(fd, changed));
-    } else if (!entry.second.ended && open == 1) {
-      // If the interface has counted for two uplinks, the split is unknown: both entries
-      // stay open, and `netmeter uplinks` says so.
+      begun |= !ended;
+      next = std::max(next, entry.first.stay + 1);
+    } else if (!ended && open == 1) {
+      // If the interface has counted for two uplinks, the split is unknown: both stays
+      // go on, and `netmeter uplinks` says so.
       leaving->push_back(entry);
     }
   }
-  if (begun) return absl::OkStatus();
-  InterfaceEntry entry = {};
-  entry.first.ifindex = interface.index;
-  entry.first.uplink = number;
-  memcpy(entry.second.name, interface.name.data(),
-         std::min(interface.name.size(), sizeof(entry.second.name) - 1));
-  entry.second.base = interface.counts;
-  return Write(fd, entry);
+  if (begun) return std::nullopt;
+  return static_cast<uint16_t>(next);
 }
 
-// Records whose interfaces these are. *other: they are another namespace's, and stay as
-// they are.
-absl::Status EnterNetwork(const PinDir& pins,
-                          const std::vector<InterfaceEntry>& entries, int fd,
-                          bool* other) {
-  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetwork(/*by_inode=*/true));
-  const InterfaceEntry* const known = FindNetwork(entries);
-  *other = known != nullptr && known->second.base.tx_bytes != own;
-  if (*other) return absl::OkStatus();
-  // Forwarded packets are counted from now on, but interfaces were known before.
-  const bool late =
-      !pins.Has(kForwardLinks[0]) &&
-      std::any_of(entries.begin(), entries.end(),
-                  [](const InterfaceEntry& entry) {
-                    return entry.first.ifindex != 0 && !entry.second.ended;
-                  });
-  InterfaceEntry network = {};
-  network.second.base.tx_bytes = own;
-  if (known != nullptr) {
-    network.second.base.rx_bytes =
-        known->second.base.rx_bytes != 0 || late ? 1 : 0;
-  }
-  return Write(fd, network);
+bool IsPresent(uint32_t ifindex, const std::vector<Interface>& interfaces) {
+  return std::any_of(
+      interfaces.begin(), interfaces.end(),
+      [&](const Interface& one) { return one.index == ifindex; });
 }
 
 }  // namespace
 
-absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const PinDir& pins) {
-  NETMETER_ASSIGN_OR_RETURN(const auto entries, ReadEntries(pins));
-  const InterfaceEntry* const known = FindNetwork(entries);
-  if (uplinks.empty() || known == nullptr) return absl::OkStatus();
+absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const nm_info& info,
+                                   const std::string& pin_dir) {
+  if (uplinks.empty() || info.uplinks_network == 0) return absl::OkStatus();
   NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetwork(/*by_inode=*/true));
-  if (known->second.base.tx_bytes == own) return absl::OkStatus();
+  if (info.uplinks_network == own) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the meter's uplinks are those of another network namespace (load it "
       "there: ip netns exec, nsenter --net; or ",
-      RestartCommand(pins.path()), ")"));
+      RestartCommand(pin_dir), ")"));
 }
 
 absl::StatusOr<std::string> FingerprintOfUplinks(const Uplinks& uplinks) {
@@ -250,9 +200,17 @@ absl::Status UplinkMaps::Fill(const Uplinks& uplinks, const nm_info& existing,
                               const PinDir& pins, MeterObject* object) {
   uplinks_ = uplinks;
   fd_ = object->MapFd("interfaces");
+  pin_dir_ = pins.path();
   NETMETER_RETURN_IF_ERROR(
-      NumberUplinks(uplinks, existing, pins.path(), object, &numbers_));
+      NumberUplinks(uplinks, existing, pin_dir_, object, &numbers_));
+  UplinkInfo* const info = object->uplink_info();
+  info->network = network_ = existing.uplinks_network;
+  info->forwarded_since_ns = pins.Has(kForwardLinks[0])
+                                 ? existing.forwarded_since_ns
+                                 : ClockNs(CLOCK_BOOTTIME);
   if (uplinks.empty()) return absl::OkStatus();
+  NETMETER_ASSIGN_OR_RETURN(network_, OwnNetwork(/*by_inode=*/true));
+  info->network = network_;
   NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
   NETMETER_RETURN_IF_ERROR(
       FillNames(uplinks, numbers_, interfaces, object->MapFd("uplink_names")));
@@ -282,20 +240,33 @@ absl::Status UplinkMaps::Begin(const PinDir& pins) {
   if (begun_) return absl::OkStatus();
   leaving_.clear();
   NETMETER_ASSIGN_OR_RETURN(const auto entries, ReadEntries(pins));
-  for (const InterfaceEntry& entry : entries) {
-    NETMETER_RETURN_IF_ERROR(Write(fd_, entry));
-  }
   begun_ = uplinks_.empty() && entries.empty();
-  bool other = false;
   if (begun_) return absl::OkStatus();
-  NETMETER_RETURN_IF_ERROR(EnterNetwork(pins, entries, fd_, &other));
-  if (other) return absl::OkStatus();
+  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetwork(/*by_inode=*/true));
   NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
+  const bool is_own = network_ == own;
+  for (const InterfaceEntry& entry : entries) {
+    // Containers come and go, and nobody asks for what they had counted.
+    if (is_own && entry.first.uplink == NM_UPLINK_OTHER &&
+        !IsPresent(entry.first.ifindex, interfaces)) {
+      continue;
+    }
+    NETMETER_RETURN_IF_ERROR(Write(entry));
+  }
+  if (!is_own) return absl::OkStatus();
   for (const Interface& interface : interfaces) {
     // loopback has no traffic of path direct
     if (interface.index == kLoopbackIndex) continue;
-    NETMETER_RETURN_IF_ERROR(BeginInterface(interface, NumberOf(interface),
-                                            entries, fd_, &leaving_));
+    const uint32_t number = NumberOf(interface);
+    const auto stay = NextStay(interface, number, entries, &leaving_);
+    if (!stay.has_value()) continue;
+    InterfaceEntry entry = {};
+    entry.first = {interface.index, static_cast<nm_u16>(number), *stay};
+    memcpy(entry.second.name, interface.name.data(),
+           std::min(interface.name.size(), sizeof(entry.second.name) - 1));
+    entry.second.begin = interface.counts;
+    entry.second.began_ns = ClockNs(CLOCK_BOOTTIME);
+    NETMETER_RETURN_IF_ERROR(Write(entry));
   }
   begun_ = true;
   Trace("began to count ", interfaces.size(), " interfaces for their uplinks");
@@ -309,12 +280,27 @@ absl::Status UplinkMaps::End() {
     for (InterfaceEntry& entry : leaving_) {
       if (entry.first.ifindex != interface.index) continue;
       entry.second.end = interface.counts;
-      entry.second.ended = 1;
-      NETMETER_RETURN_IF_ERROR(Write(fd_, entry));
+      entry.second.ended_ns = ClockNs(CLOCK_BOOTTIME);
+      NETMETER_RETURN_IF_ERROR(Write(entry));
       Trace("interface ", interface.name, " has left an uplink");
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status UplinkMaps::Write(const InterfaceEntry& entry) const {
+  const int error =
+      bpf_map_update_elem(fd_, &entry.first, &entry.second, BPF_ANY);
+  if (error == -E2BIG && entry.first.uplink == NM_UPLINK_OTHER) {
+    return absl::OkStatus();  // on no bill
+  }
+  if (error == -E2BIG) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "interfaces: no room: there are more than ", NM_MAX_INTERFACES,
+        ", or they have moved between uplinks as often (",
+        RestartCommand(pin_dir_), ")"));
+  }
+  return ErrnoStatus(error, "fill interfaces");
 }
 
 }  // namespace internal

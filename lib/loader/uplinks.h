@@ -39,9 +39,10 @@ namespace internal {
 // uplinks.
 absl::StatusOr<std::string> FingerprintOfUplinks(const Uplinks& uplinks);
 
-// FailedPrecondition if the pinned meter has uplinks of another network namespace: its
+// FailedPrecondition if the meter of this `info` has uplinks of another network namespace: its
 // packets belong to no uplink here.
-absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const PinDir& pins);
+absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const nm_info& info,
+                                   const std::string& pin_dir);
 
 // The maps of uplinks, which each load makes anew.
 class UplinkMaps {
@@ -54,20 +55,24 @@ class UplinkMaps {
   // A bit 1 << number for each of these uplinks that the configuration has.
   uint32_t BitsOf(const std::vector<std::string>& uplinks) const;
 
-  // Copies the entries of the pinned meter into the new map of interfaces, and adds those
-  // that join an uplink. Call right before packets are counted. Can be repeated.
+  // Copies the stays of the pinned meter into the new map of interfaces, and adds those
+  // that begin. Call right before packets are counted. Can be repeated.
+  // ResourceExhausted: the map is full.
   absl::Status Begin(const PinDir& pins);
 
-  // Ends the entries of interfaces that left an uplink. Call when all packets are counted
+  // Ends the stays of interfaces that left an uplink. Call when all packets are counted
   // under the new uplinks. Can be repeated.
   absl::Status End();
 
  private:
   uint32_t NumberOf(const Interface& interface) const;
+  absl::Status Write(const InterfaceEntry& entry) const;
 
   Uplinks uplinks_;
   std::map<std::string, uint32_t> numbers_;  // by name
+  std::string pin_dir_;
   int fd_ = -1;
+  uint64_t network_ = 0;
   bool begun_ = false;
   std::vector<InterfaceEntry> leaving_;
 };

@@ -15,8 +15,8 @@ TEST(Abi, SizesAreThoseOfVersionOne) {
   EXPECT_EQ(sizeof(nm_cell), 64u);
   EXPECT_EQ(sizeof(nm_tcp), 160u);
   EXPECT_EQ(sizeof(nm_name), 72u);
-  EXPECT_EQ(sizeof(nm_stats), 256u);
-  EXPECT_EQ(sizeof(nm_info), 1024u);
+  EXPECT_EQ(sizeof(nm_stats), 512u);
+  EXPECT_EQ(sizeof(nm_info), 1168u);
   EXPECT_EQ(sizeof(nm_series_key), 8u);
   EXPECT_EQ(sizeof(nm_series_value), 136u);
 }
@@ -75,7 +75,9 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, first_series), 1004u);
   EXPECT_EQ(offsetof(nm_info, paid_uplinks), 1014u);
   EXPECT_EQ(offsetof(nm_info, client_uplinks), 1016u);
-  EXPECT_EQ(offsetof(nm_info, reserved), 1018u);
+  EXPECT_EQ(offsetof(nm_info, uplinks_network), 1024u);
+  EXPECT_EQ(offsetof(nm_info, forwarded_since_ns), 1032u);
+  EXPECT_EQ(offsetof(nm_info, reserved), 1040u);
   EXPECT_EQ(offsetof(nm_stats, slots_allocated), 0u);
   EXPECT_EQ(offsetof(nm_stats, refused_controls), 112u);
 }

@@ -60,8 +60,8 @@ void SetHeader(const LinkHeader& header, UplinkInterface* row) {
 }
 
 bool HasCounted(const nm_interface& ended) {
-  return ended.end.tx_packets != ended.base.tx_packets ||
-         ended.end.rx_packets != ended.base.rx_packets;
+  return ended.end.tx_packets != ended.begin.tx_packets ||
+         ended.end.rx_packets != ended.begin.rx_packets;
 }
 
 class Balancer {
@@ -74,7 +74,9 @@ class Balancer {
     }
     for (const InterfaceEntry& entry : input.entries) {
       known_.insert({entry.first.ifindex, entry.first.uplink});
-      if (!entry.second.ended) ++open_[entry.first.ifindex];
+      if (entry.second.ended_ns != 0) continue;
+      ++open_[entry.first.ifindex];
+      open_in_.insert({entry.first.ifindex, entry.first.uplink});
     }
   }
 
@@ -86,7 +88,7 @@ class Balancer {
     LinkHeaders headers;
     for (const InterfaceEntry& entry : input_.entries) {
       if (entry.first.uplink != asked.number) continue;
-      if (entry.second.ended) {
+      if (entry.second.ended_ns != 0) {
         AddEnded(entry, &headers, &uplink);
         continue;
       }
@@ -98,7 +100,7 @@ class Balancer {
         continue;
       }
       const Interface& interface = *found->second;
-      AddPresent(interface, entry.second.base, &headers, &uplink);
+      AddPresent(interface, entry.second.begin, &headers, &uplink);
       if (open_.at(interface.index) > 1 ||
           FindUplink(input_.patterns, interface.name) != asked.name) {
         const std::string name = NameOf(entry.second);
@@ -186,7 +188,7 @@ class Balancer {
     const bool is_here = now != by_index_.end();
     if (HasCounted(entry.second)) {
       UplinkInterface* const row = RowOf(entry.first.ifindex, name, uplink);
-      AddCounts(entry.second.end, entry.second.base, row, uplink);
+      AddCounts(entry.second.end, entry.second.begin, row, uplink);
       if (is_here) SetHeader(now->second->header, row);
     }
     // It may be in another uplink now, or in none: its layer-2 headers have not
@@ -197,6 +199,7 @@ class Balancer {
       headers->gone = name;
     }
     if (is_here &&
+        open_in_.count({entry.first.ifindex, entry.first.uplink}) == 0 &&
         FindUplink(input_.patterns, now->second->name) == uplink->name) {
       AddNote(absl::StrCat(now->second->name,
                            " is in this uplink again, which no load has seen"),
@@ -293,8 +296,10 @@ class Balancer {
   const BalanceInput& input_;
   const std::vector<NotCounted> not_counted_;
   std::map<uint32_t, const Interface*> by_index_;
+  // Pairs of an interface and the number of an uplink.
   std::set<std::pair<uint32_t, uint32_t>> known_;
-  std::map<uint32_t, int> open_;  // open entries
+  std::set<std::pair<uint32_t, uint32_t>> open_in_;
+  std::map<uint32_t, int> open_;  // stays that have not ended
 };
 
 }  // namespace

@@ -28,9 +28,9 @@ Interface MakeInterface(uint32_t index, const char* name, uint64_t tx_bytes,
 InterfaceEntry MakeEntry(uint32_t index, uint32_t uplink, const char* name,
                          uint64_t tx_bytes, uint64_t tx_packets) {
   InterfaceEntry entry = {};
-  entry.first = {index, uplink};
+  entry.first = {index, static_cast<nm_u16>(uplink), 0};
   std::strcpy(entry.second.name, name);
-  entry.second.base = {tx_bytes, 2 * tx_bytes, tx_packets, 2 * tx_packets};
+  entry.second.begin = {tx_bytes, 2 * tx_bytes, tx_packets, 2 * tx_packets};
   return entry;
 }
 
@@ -149,7 +149,7 @@ TEST(Balance, InterfacesAreInOrder) {
 TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
   BalanceInput input = Input();
   InterfaceEntry ended = MakeEntry(3, 1, "eth7", 100, 1);
-  ended.second.ended = 1;
+  ended.second.ended_ns = 1;
   ended.second.end = {600, 900, 5, 9};
   input.entries.push_back(ended);
   const Uplink satellite = BalanceUplinks(input)[0];
@@ -168,7 +168,7 @@ TEST(Balance, AnUplinkThatIsNoLongerInTheConfigurationKeepsItsLinkHeaders) {
     if (entry.first.uplink != 1) continue;
     for (const Interface& interface : input.interfaces) {
       if (interface.index != entry.first.ifindex) continue;
-      entry.second.ended = 1;
+      entry.second.ended_ns = 1;
       entry.second.end = interface.counts;
     }
   }

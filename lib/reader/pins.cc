@@ -27,8 +27,8 @@ constexpr std::array<MapPin, kMapPins> kMaps = {{
     {"namings", Entries::kAsDeclared, kRootOnly, kKept},
     {"rules", Entries::kAsDeclared, kRootOnly, kRenewed},
     {"binaries", Entries::kAsDeclared, kRootOnly, kRenewed},
-    {"uplink_names", Entries::kAsDeclared, kRootOnly, kRenewed},
-    {"interfaces", Entries::kAsDeclared, kRootOnly, kRenewed},
+    {"uplink_names", Entries::kAsDeclared, kUplinks, kRenewed},
+    {"interfaces", Entries::kAsDeclared, kUplinks, kRenewed},
     {"listeners", Entries::kAsDeclared, kRootOnly, kRenewed},
     {"info", Entries::kOne, kInfo, kKept},
 }};

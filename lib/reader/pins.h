@@ -31,6 +31,8 @@ namespace internal {
 // The maps that readers need, in the order in which `netmeter-fds` sends them.
 enum SharedMap { kCounters, kNames, kInfo, kStats, kTcp, kSharedMaps };
 constexpr SharedMap kRootOnly = kSharedMaps;  // not for readers
+// For readers, which look elements up instead of mapping it: a map of uplinks.
+constexpr SharedMap kUplinks = static_cast<SharedMap>(kSharedMaps + 1);
 
 // How many entries a map has.
 enum class Entries {
@@ -74,7 +76,8 @@ struct MapPin {
   // contents come from the configuration.
   bool kept;
 
-  bool shared() const { return reader != kRootOnly; }
+  bool shared() const { return reader < kSharedMaps; }
+  bool is_uplinks() const { return reader == kUplinks; }
 };
 
 // A map that continues a table: extents 1 to NM_MAX_EXTENTS - 1 of counters, tcp and

@@ -194,8 +194,8 @@ std::vector<MeterUplink> ListUplinks(const SharedMaps& maps) {
 
 absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
   const std::string& pin_dir = maps.directory();
+  const nm_info& info = *maps.view().info;
   MeterLinks links;
-  uint64_t network = 0;
   links.uplinks = ListUplinks(maps);
   for (const MeterUplink& uplink : links.uplinks) {
     links.names[uplink.number] = uplink.name;
@@ -207,16 +207,12 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_interface_key, nm_interface>(
       pin_dir, "interfaces",
       [&](const nm_interface_key& key, const nm_interface& value) {
-        if (key.ifindex == 0) {
-          network = value.base.tx_bytes;
-          links.late = value.base.rx_bytes != 0;
-        } else {
-          links.entries.emplace_back(key, value);
-        }
+        links.late |= value.began_ns < info.forwarded_since_ns;
+        links.entries.emplace_back(key, value);
       })));
   const auto own = OwnNetwork(/*by_inode=*/true);
   if (!own.ok()) return own.status();
-  if (network != 0 && network != *own) {
+  if (info.uplinks_network != 0 && info.uplinks_network != *own) {
     return absl::FailedPreconditionError(
         "the uplinks are those of another network namespace (run it there: ip "
         "netns exec, nsenter --net)");

@@ -326,6 +326,54 @@ class UnloadTest(GatewayTest):
         self.assertIn(", an unload and a load; the bytes of uplinks are in the row tunnels and kernel, others in no sum", table)
 
 
+class MovesTest(GatewayTest):
+    """Loads move an interface between two uplinks, with records in between. The bug: a
+    former stay was a shifted base, so that a record gave one uplink what was the other's,
+    and later took it away again."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.load({"uplinks": {"a": ["sat0"], "b": ["wwan3"]}})
+        cls.database = os.path.join(cls.directory, "history.db")
+
+    def test_each_stay_has_what_it_counted(self):
+        expected = {"a": 0, "b": 0}
+        uplink = "a"
+
+        def send():
+            self.meter.run([lab.PYTHON, "-c", SEND, "10.77.1.2"])
+            expected[uplink] += SENT
+
+        def record():
+            lab.run(lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
+            usage = json.loads(lab.run(lab.LIST, "usage", "--database", self.database, "--by", "uplink", "--json"))
+            self.assertEqual({row["uplink"]: row["tx_bytes"] for row in usage["rows"] if row["tx_bytes"]},
+                             {name: sent for name, sent in expected.items() if sent})
+            balance = self.balance()
+            counted = counters()["sat0"]["tx"]
+            was = self.before["sat0"]["tx"]
+            for unit, now, before in zip(("bytes", "packets"), counted, was):
+                self.assertEqual(sum(balance[name]["tx"]["interface_" + unit] for name in expected), now - before)
+            for name, sent in expected.items():
+                self.assertIsNone(balance[name]["unknown"])
+                self.assertEqual(balance[name]["tx"]["local_bytes"], sent)
+                self.assertEqual(balance[name]["tx"]["unnamed_bytes"], 0)
+
+        send()
+        # Each letter is a load, each dot a record.
+        for step in "b.ab.a.b":
+            if step == ".":
+                record()
+            else:
+                uplink = step
+                other = "b" if step == "a" else "a"
+                self.meter.load({"uplinks": {uplink: ["sat0"], other: ["wwan3"]}})
+            send()
+        record()
+        self.assertGreater(min(expected.values()), 3 * SENT)
+
+
 class ForeignSysTest(GatewayTest):
     """/sys has the interfaces of the namespace of its mount, such as before `nsenter --net`.
     The bug: one of the same name that was made anew there was taken for the meter's, whose
