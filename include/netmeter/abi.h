@@ -451,7 +451,8 @@ struct nm_forwarded {
 NM_STATIC_ASSERT(sizeof(struct nm_forwarded) == 2 * 8);
 
 /* Key and value of `clients`: an address behind this host, and an uplink that its packets
- * left or came in by. They are a part of those in `forwarded_by`. A value for each CPU. */
+ * left or came in by. They are a part of those in `forwarded_by`. A value for each
+ * CPU. */
 struct nm_client_key {
   nm_u8 address[16]; /* IPv4: ::ffff:10.0.0.1 */
   nm_u32 interface;  /* ifindex, on the side of the address */

@@ -162,8 +162,8 @@ TEST_F(LinksTest, ALoadThatMovesAnInterfaceDividesWhatItCounted) {
   EXPECT_THAT(Count(), ElementsAre("lte wwan3 9 9", "satellite wwan3 1 3"));
 }
 
-// The bug: a stay had a base that later loads shifted, which is no point in time. The last
-// record had 500 for satellite and 100 for lte, and later records a negative row.
+// The bug: a stay had a base that later loads shifted, which is no point in time. The
+// last record had 500 for satellite and 100 for lte, and later records a negative row.
 TEST_F(LinksTest, EachLoadThatMovesAnInterfaceDividesWhatItCounted) {
   const auto load = [this](uint64_t packets, uint32_t from, uint32_t to) {
     At(2)->counts = Packets(packets, 0);

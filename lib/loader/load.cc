@@ -612,8 +612,8 @@ absl::Status SetModes(const PinDir& pins, const std::optional<gid_t>& readers) {
     if (chmod(path.c_str(), mode) == 0) return absl::OkStatus();
     return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
   };
-  // 0660: a map that is opened read-only cannot be mapped. No map of uplinks is frozen, or
-  // is mapped.
+  // 0660: a map that is opened read-only cannot be mapped. A map of uplinks is neither
+  // frozen nor mapped.
   for (const ExtentPin& map : ExtentPins()) {
     if (!pins.Has(map.pin)) continue;
     NETMETER_RETURN_IF_ERROR(set(pins.PathOf(map.pin), true, 0660));

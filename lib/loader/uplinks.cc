@@ -128,8 +128,8 @@ absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(const PinDir& pins) {
   return entries;
 }
 
-// Adds to *leaving the stays that end when the programs know that the interface counts for
-// uplink `number`, or for none if it is 0. Returns the number of the stay that begins
+// Adds to *leaving the stays that end when the programs know that the interface counts
+// for uplink `number`, or for none if it is 0. Returns the number of the stay that begins
 // there, or nothing if it has begun.
 std::optional<uint16_t> NextStay(const Interface& interface, uint32_t number,
                                  const std::vector<InterfaceEntry>& entries,

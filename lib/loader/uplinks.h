@@ -39,8 +39,8 @@ namespace internal {
 // uplinks.
 absl::StatusOr<std::string> FingerprintOfUplinks(const Uplinks& uplinks);
 
-// FailedPrecondition if the meter of this `info` has uplinks of another network namespace: its
-// packets belong to no uplink here.
+// FailedPrecondition if the meter of this `info` has uplinks of another network
+// namespace: its packets belong to no uplink here.
 absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const nm_info& info,
                                    const std::string& pin_dir);
 
