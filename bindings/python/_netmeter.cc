@@ -198,6 +198,34 @@ py::tuple ToPython(const Health& h) {
                         h.evicted_series, h.evicted_names, misattributed);
 }
 
+py::tuple ToPython(const UplinkCounts& c) {
+  return py::make_tuple(c.interface_bytes, c.interface_packets, c.local_bytes,
+                        c.local_packets, c.forwarded_bytes, c.forwarded_packets,
+                        c.layer2_header_bytes, c.unnamed_bytes,
+                        c.unnamed_packets);
+}
+
+// In the field order of netmeter.Uplink and uplinks.h; rows are tuples, too.
+py::tuple ToPython(const Uplink& uplink) {
+  py::list interfaces, forwarded;
+  for (const UplinkInterface& i : uplink.interfaces) {
+    interfaces.append(py::make_tuple(Text(i.name), i.index, i.tx_bytes,
+                                     i.rx_bytes, i.tx_packets, i.rx_packets,
+                                     i.tx_header_bytes, i.rx_header_bytes,
+                                     i.has_left, Text(i.not_counted)));
+  }
+  for (const ForwardedTraffic& f : uplink.forwarded) {
+    forwarded.append(py::make_tuple(Text(f.interface), Text(f.client),
+                                    f.tx_bytes, f.rx_bytes, f.tx_packets,
+                                    f.rx_packets));
+  }
+  return py::make_tuple(Text(uplink.name), uplink.is_paid,
+                        uplink.leads_to_clients, ToPython(uplink.tx),
+                        ToPython(uplink.rx), interfaces, forwarded,
+                        Text(uplink.unknown), Text(uplink.forwarded_unknown),
+                        uplink.forwarded_began_later);
+}
+
 // In the field order of netmeter.Connection and connections.h.
 py::tuple ToPython(const Connection& c) {
   return py::make_tuple(
@@ -342,6 +370,16 @@ class PyMeter {
     return ToPython(*health);
   }
 
+  py::list ReadUplinks() const {
+    const std::shared_ptr<const Meter> meter = meter_;
+    const absl::StatusOr<std::vector<Uplink>> uplinks =
+        InLibrary([&meter] { return meter->ReadUplinks(); });
+    RaiseUnlessOk(uplinks.status());
+    py::list list;
+    for (const Uplink& uplink : *uplinks) list.append(ToPython(uplink));
+    return list;
+  }
+
   // Errors of the meter become netmeter_up 0. Raises only for wrong arguments.
   py::list Families(const std::string& scope, const std::string& families,
                     bool omit_zeros, bool names_without_total) const {
@@ -478,6 +516,8 @@ void Define(py::module_& m) {
       .def("read_host", [](const PyMeter& meter) { return meter.ReadHost(); })
       .def("read_health",
            [](const PyMeter& meter) { return meter.ReadHealth(); })
+      .def("read_uplinks",
+           [](const PyMeter& meter) { return meter.ReadUplinks(); })
       .def("families", &PyMeter::Families, py::arg("scope"),
            py::arg("families"), py::arg("omit_zeros") = false,
            py::arg("names_without_total") = false);

@@ -101,6 +101,53 @@ inline Health HealthOf(const netmeter_health& from) {
   return to;
 }
 
+inline UplinkCounts UplinkCountsOf(const netmeter_uplink_counts& from) {
+  UplinkCounts to;
+  to.interface_bytes = from.interface_bytes;
+  to.interface_packets = from.interface_packets;
+  to.local_bytes = from.local_bytes;
+  to.local_packets = from.local_packets;
+  to.forwarded_bytes = from.forwarded_bytes;
+  to.forwarded_packets = from.forwarded_packets;
+  to.layer2_header_bytes = from.layer2_header_bytes;
+  to.unnamed_bytes = from.unnamed_bytes;
+  to.unnamed_packets = from.unnamed_packets;
+  return to;
+}
+
+inline Uplink UplinkOf(const netmeter_uplink& from) {
+  Uplink to;
+  to.name = from.name;
+  to.is_paid = from.is_paid != 0;
+  to.leads_to_clients = from.leads_to_clients != 0;
+  to.tx = UplinkCountsOf(*from.tx);
+  to.rx = UplinkCountsOf(*from.rx);
+  for (size_t i = 0; i < from.interface_count; ++i) {
+    const netmeter_uplink_interface& one = *from.interfaces[i];
+    UplinkInterface interface;
+    interface.name = one.name;
+    interface.index = one.index;
+    interface.tx_bytes = one.tx_bytes;
+    interface.rx_bytes = one.rx_bytes;
+    interface.tx_packets = one.tx_packets;
+    interface.rx_packets = one.rx_packets;
+    interface.tx_header_bytes = one.tx_header_bytes;
+    interface.rx_header_bytes = one.rx_header_bytes;
+    interface.has_left = one.has_left != 0;
+    interface.not_counted = one.not_counted;
+    to.interfaces.push_back(std::move(interface));
+  }
+  for (size_t i = 0; i < from.forwarded_count; ++i) {
+    const netmeter_forwarded& one = *from.forwarded[i];
+    to.forwarded.push_back({one.interface_name, one.client, one.tx_bytes,
+                            one.rx_bytes, one.tx_packets, one.rx_packets});
+  }
+  to.unknown = from.unknown;
+  to.forwarded_unknown = from.forwarded_unknown;
+  to.forwarded_began_later = from.forwarded_began_later != 0;
+  return to;
+}
+
 }  // namespace internal
 
 class Meter::Impl {
@@ -246,6 +293,27 @@ inline absl::StatusOr<Health> Meter::ReadHealth() const {
     if (code != NETMETER_OK) return internal::StatusOf(code, error);
     return internal::HealthOf(health);
   });
+}
+
+inline absl::StatusOr<std::vector<Uplink>> Meter::ReadUplinks() const {
+  return internal::OutOfMemoryAsStatus(
+      [&]() -> absl::StatusOr<std::vector<Uplink>> {
+        const std::unique_ptr<netmeter_uplinks, void (*)(netmeter_uplinks*)>
+            buffer(netmeter_uplinks_new(), netmeter_uplinks_free);
+        netmeter_error error;
+        if (buffer == nullptr) {
+          return absl::Status(absl::StatusCode::kResourceExhausted, "");
+        }
+        const int code =
+            netmeter_read_uplinks(impl_->meter(), buffer.get(), &error);
+        if (code != NETMETER_OK) return internal::StatusOf(code, error);
+        std::vector<Uplink> uplinks;
+        for (size_t i = 0; i < netmeter_uplinks_count(buffer.get()); ++i) {
+          uplinks.push_back(
+              internal::UplinkOf(*netmeter_uplinks_get(buffer.get(), i)));
+        }
+        return uplinks;
+      });
 }
 
 inline absl::Status RegisterProcess(absl::string_view service) {

@@ -21,7 +21,8 @@
  *
  * sample.h says what each counter means. meter.h says what each call does, waits for
  * and costs, at the function of the same name. After netmeter_open() a read makes no
- * system call as long as the loaded meter does not change. A read that finds no more
+ * system call as long as the loaded meter does not change, except
+ * netmeter_read_uplinks(). A read that finds no more
  * series and no longer names than an earlier read into the same samples allocates
  * nothing.
  *
@@ -40,9 +41,9 @@
  *
  * Threads: every function that takes a netmeter_meter may be called from any thread
  * at any time, except netmeter_close(), which must be the last call. One thread at a
- * time may use a netmeter_samples. After fork(2) the child may use a meter, unless
- * another thread was calling it at that moment. Nothing here throws, aborts, prints,
- * forks, starts a thread or installs a process-wide hook.
+ * time may use a netmeter_samples or a netmeter_uplinks. After fork(2) the child may
+ * use a meter, unless another thread was calling it at that moment. Nothing here throws,
+ * aborts, prints, forks, starts a thread or installs a process-wide hook.
  *
  * Stability: this file is frozen for 1.x. It only grows. Every struct except
  * netmeter_error and netmeter_misattribution begins with its size, whether the caller or
@@ -257,6 +258,85 @@ struct netmeter_health {
  * first ABI of libnetmeter.so.1. */
 int netmeter_read_health(netmeter_meter *meter, struct netmeter_health *health,
                          struct netmeter_error *error);
+
+/* Uplinks: uplinks.h says what each member means. All texts end with a NUL.
+ * -------------------------------------------------------------------------- */
+
+/* One direction of an uplink. */
+struct netmeter_uplink_counts {
+  size_t size; /* bytes that the library has filled, as below */
+  uint64_t interface_bytes;
+  uint64_t interface_packets;
+  uint64_t local_bytes;
+  uint64_t local_packets;
+  uint64_t forwarded_bytes;
+  uint64_t forwarded_packets;
+  uint64_t layer2_header_bytes;
+  uint64_t unnamed_bytes;
+  uint64_t unnamed_packets;
+};
+
+struct netmeter_uplink_interface {
+  size_t size;
+  const char *name;
+  const char *not_counted; /* "": it counts */
+  uint64_t tx_bytes;
+  uint64_t rx_bytes;
+  uint64_t tx_packets;
+  uint64_t rx_packets;
+  uint32_t index;
+  int32_t tx_header_bytes; /* -1: unknown */
+  int32_t rx_header_bytes;
+  uint8_t has_left; /* 1: yes */
+  uint8_t reserved[3];
+};
+
+struct netmeter_forwarded {
+  size_t size;
+  const char *interface_name;
+  const char *client; /* "": the interface's other traffic */
+  uint64_t tx_bytes;
+  uint64_t rx_bytes;
+  uint64_t tx_packets;
+  uint64_t rx_packets;
+};
+
+struct netmeter_uplink {
+  size_t size;
+  const char *name;
+  const struct netmeter_uplink_counts *tx;
+  const struct netmeter_uplink_counts *rx;
+  const struct netmeter_uplink_interface *const *interfaces;
+  size_t interface_count;
+  const struct netmeter_forwarded *const *forwarded;
+  size_t forwarded_count;
+  const char *unknown;           /* "": the unnamed traffic is known */
+  const char *forwarded_unknown; /* "": forwarded traffic is measured */
+  uint8_t is_paid;               /* 1: yes, as the next two */
+  uint8_t leads_to_clients;
+  uint8_t forwarded_began_later;
+  uint8_t reserved[5];
+};
+
+/* Memory for uplinks. It may be reused for any number of reads, by one thread at a
+ * time. */
+typedef struct netmeter_uplinks netmeter_uplinks;
+
+/* Returns NULL if memory runs out. */
+netmeter_uplinks *netmeter_uplinks_new(void);
+
+/* `uplinks` may be NULL. */
+void netmeter_uplinks_free(netmeter_uplinks *uplinks);
+
+/* The results of the last read into `uplinks`, valid as those of
+ * netmeter_samples_get(). Returns NULL if `index` is not below the count. */
+size_t netmeter_uplinks_count(const netmeter_uplinks *uplinks);
+const struct netmeter_uplink *netmeter_uplinks_get(
+    const netmeter_uplinks *uplinks, size_t index);
+
+/* As Meter::ReadUplinks(). Makes system calls each time. */
+int netmeter_read_uplinks(netmeter_meter *meter, netmeter_uplinks *uplinks,
+                          struct netmeter_error *error);
 
 #ifdef __cplusplus
 } /* extern "C" */

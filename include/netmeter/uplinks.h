@@ -52,8 +52,8 @@ struct UplinkCounts {
 // What one interface counted for the uplink. The sum over the interfaces is
 // interface_bytes and interface_packets.
 struct UplinkInterface {
-  std::string
-      name;  // or a pattern of the configuration that matches no interface
+  // Or a pattern of the configuration that matches no interface.
+  std::string name;
   uint32_t index = 0;  // ifindex
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;

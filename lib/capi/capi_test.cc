@@ -188,6 +188,8 @@ TEST(CapiTest, NullIsAnErrorOrNothing) {
             NETMETER_INVALID_ARGUMENT);
   EXPECT_EQ(netmeter_read_service(nullptr, nullptr, 0, nullptr, &error),
             NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_read_uplinks(nullptr, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
   EXPECT_EQ(netmeter_read_health(nullptr, nullptr, &error),
             NETMETER_INVALID_ARGUMENT);
   netmeter_options options = Waiting();
@@ -195,12 +197,22 @@ TEST(CapiTest, NullIsAnErrorOrNothing) {
   ASSERT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_OK);
   EXPECT_EQ(netmeter_read_host(meter, nullptr, &error),
             NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_read_uplinks(meter, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
+  netmeter_uplinks* const uplinks = netmeter_uplinks_new();
+  EXPECT_EQ(netmeter_read_uplinks(meter, uplinks, &error),
+            NETMETER_UNAVAILABLE);
+  EXPECT_EQ(netmeter_uplinks_count(uplinks), 0u);
+  EXPECT_EQ(netmeter_uplinks_get(uplinks, 0), nullptr);
+  netmeter_uplinks_free(uplinks);
   EXPECT_EQ(netmeter_read_health(meter, nullptr, &error),
             NETMETER_INVALID_ARGUMENT);
   netmeter_close(meter);
   netmeter_close(nullptr);
   netmeter_samples_free(nullptr);
+  netmeter_uplinks_free(nullptr);
   EXPECT_EQ(netmeter_samples_count(nullptr), 0u);
+  EXPECT_EQ(netmeter_uplinks_count(nullptr), 0u);
 }
 
 // The message for a NULL meter is too long for a string without an allocation. The bug:

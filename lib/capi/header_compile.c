@@ -6,6 +6,7 @@
 #include "netmeter/publish_c.h"
 
 uint64_t sent_bytes(netmeter_meter *meter, netmeter_samples *samples);
+uint64_t sent_by_uplinks(netmeter_meter *meter, netmeter_uplinks *uplinks);
 int visit_once(netmeter_meter *meter,
                int (*take)(const struct netmeter_metric *delta, void *context));
 
@@ -15,6 +16,15 @@ uint64_t sent_bytes(netmeter_meter *meter, netmeter_samples *samples) {
   if (netmeter_read_host(meter, samples, NULL) != NETMETER_OK) return 0;
   for (size_t i = 0; i < netmeter_samples_count(samples); i++)
     sum += netmeter_samples_get(samples, i)->tx_bytes;
+  return sum;
+}
+
+uint64_t sent_by_uplinks(netmeter_meter *meter, netmeter_uplinks *uplinks) {
+  uint64_t sum = 0;
+
+  if (netmeter_read_uplinks(meter, uplinks, NULL) != NETMETER_OK) return 0;
+  for (size_t i = 0; i < netmeter_uplinks_count(uplinks); i++)
+    sum += netmeter_uplinks_get(uplinks, i)->tx->interface_bytes;
   return sum;
 }
 

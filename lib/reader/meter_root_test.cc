@@ -256,6 +256,17 @@ TEST_F(MeterRootTest, ReadingIntoTheSameVectorAllocatesNothing) {
   }
 }
 
+TEST_F(MeterRootTest, AMeterWithoutUplinksSaysWhatToDo) {
+  const auto fake = MakeMeter();
+  ASSERT_EQ(fake->Pin(pin_dir_), "");
+  const auto meter = Meter::Open(Options());
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  const absl::Status read = (*meter)->ReadUplinks().status();
+  EXPECT_TRUE(absl::IsNotFound(read)) << read;
+  EXPECT_THAT(std::string(read.message()),
+              HasSubstr("the meter has no uplinks (write uplinks into FILE"));
+}
+
 TEST_F(MeterRootTest, EvictedPinsAreNoMeter) {
   const auto fake = MakeMeter();
   fake->info()->closed = 1;
@@ -503,6 +514,7 @@ TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
     const std::function<absl::Status()> calls[] = {
         [&] { return meter->ReadHost().status(); },
         [&] { return meter->ReadHealth().status(); },
+        [&] { return meter->ReadUplinks().status(); },
         [&] { return meter->Register(long_name); },
         [&] { return TagSocket(-1, "x"); },
         [&] { return SetSocketService(-1, "x"); },

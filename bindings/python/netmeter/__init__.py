@@ -46,6 +46,7 @@ __all__ = [
     "DEFAULT_PIN_DIR",
     "Error",
     "FailedPreconditionError",
+    "ForwardedTraffic",
     "Health",
     "InvalidArgumentError",
     "Kind",
@@ -58,6 +59,9 @@ __all__ = [
     "TcpConnections",
     "Transport",
     "UnavailableError",
+    "Uplink",
+    "UplinkCounts",
+    "UplinkInterface",
     "register_process",
     "set_socket_service",
     "tag_socket",
@@ -300,6 +304,94 @@ class Health:
     misattributed: Tuple[Misattribution, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class UplinkCounts:
+    """One direction of an uplink. If Uplink.unknown is empty, interface_bytes is
+    local_bytes + forwarded_bytes + layer2_header_bytes + unnamed_bytes, and
+    interface_packets is local_packets + forwarded_packets + unnamed_packets."""
+
+    interface_bytes: int = 0
+    """As ``ip -s link`` counts, with layer-2 headers, while the interfaces were in this
+    uplink and since counting began."""
+    interface_packets: int = 0
+    local_bytes: int = 0
+    """Wire bytes of this host's own sockets: the sum over the samples of read_host()
+    with this uplink."""
+    local_packets: int = 0
+    forwarded_bytes: int = 0
+    """Wire bytes that this host forwarded: sent packets left by this uplink, received
+    ones came in by it."""
+    forwarded_packets: int = 0
+    layer2_header_bytes: int = 0
+    """Layer-2 headers of local and forwarded packets."""
+    unnamed_bytes: int = 0
+    """The rest, with its layer-2 headers: traffic without a socket. 0 if
+    Uplink.unknown is not empty."""
+    unnamed_packets: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class UplinkInterface:
+    """What one interface counted for an uplink."""
+
+    name: str
+    """Or a pattern of the configuration that matches no interface."""
+    index: int = 0
+    """The ifindex."""
+    tx_bytes: int = 0
+    rx_bytes: int = 0
+    tx_packets: int = 0
+    rx_packets: int = 0
+    tx_header_bytes: int = -1
+    """The layer-2 header that the interface counts with each packet. -1: unknown."""
+    rx_header_bytes: int = -1
+    has_left: bool = False
+    """It is in this uplink no more. What it counted before still counts."""
+    not_counted: str = ""
+    """Why a configured interface counts nothing here. Empty: it counts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ForwardedTraffic:
+    """A part of the forwarded traffic of an uplink, by the other interface that the
+    packets passed."""
+
+    interface: str
+    """"forwarded" if it is not known, as of a multicast."""
+    client: str = ""
+    """The address behind that interface, with ``forwarded_clients`` in the
+    configuration. Empty: all other traffic of the interface."""
+    tx_bytes: int = 0
+    rx_bytes: int = 0
+    tx_packets: int = 0
+    rx_packets: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Uplink:
+    """What the interfaces of an uplink counted, and its parts: totals since counting
+    began, and until ``netmeter-loader unload``."""
+
+    name: str
+    """As in Sample.uplink: the configuration's name, or "other"."""
+    is_paid: bool = False
+    """The configuration has the uplink, and it does not lead to clients. A sum over
+    these uplinks has each forwarded packet once."""
+    leads_to_clients: bool = False
+    """It is one of ``forwarded_clients`` of the configuration, or was."""
+    tx: UplinkCounts = UplinkCounts()
+    rx: UplinkCounts = UplinkCounts()
+    interfaces: Tuple[UplinkInterface, ...] = ()
+    forwarded: Tuple[ForwardedTraffic, ...] = ()
+    unknown: str = ""
+    """Why the unnamed traffic is not known. Empty: it is known."""
+    forwarded_unknown: str = ""
+    """Why forwarded traffic is not measured, and so unnamed. Empty: it is measured."""
+    forwarded_began_later: bool = False
+    """Forwarded traffic was not measured yet when interfaces began to count. What was
+    forwarded before is unnamed."""
+
+
 _KINDS = {kind.value: kind for kind in Kind}
 _TRANSPORTS = {transport.value: transport for transport in Transport}
 _PATHS = {path.value: path for path in Path}
@@ -459,6 +551,41 @@ class Meter:
         return Health(
             *fields, tuple(Misattribution(*row) for row in misattributed)
         )
+
+    def read_uplinks(self) -> List[Uplink]:
+        """The uplinks of the configuration, and those that it had before.
+
+        Needs root or the group of the pins, and the network namespace of the
+        uplinks. Makes system calls each time: it opens five maps, makes two calls
+        for each of their elements, and asks the kernel for all interfaces.
+
+        Raises:
+          NotFoundError            the meter never had uplinks; the message says
+                                   what to do
+          FailedPreconditionError  the uplinks are those of another network
+                                   namespace; or the maps are of another version;
+                                   or closed
+          PermissionDeniedError    not root and not in the group of the pins; or
+                                   the kernel refuses bpf(2): netmeter-fds does
+                                   not help here
+          UnavailableError         as read_service(); or interfaces changed all
+                                   the time
+        """
+        return [
+            Uplink(
+                name,
+                is_paid,
+                leads_to_clients,
+                UplinkCounts(*tx),
+                UplinkCounts(*rx),
+                tuple(UplinkInterface(*row) for row in interfaces),
+                tuple(ForwardedTraffic(*row) for row in forwarded),
+                *rest,
+            )
+            for name, is_paid, leads_to_clients, tx, rx, interfaces, forwarded, *rest in (
+                self._open_meter().read_uplinks()
+            )
+        ]
 
     def _families(
         self,

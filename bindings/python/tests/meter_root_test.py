@@ -347,7 +347,17 @@ class FakeMeterTest(unittest.TestCase):
     def test_fields_and_enums_are_those_of_the_header(self):
         with open("include/netmeter/sample.h", encoding="utf-8") as header:
             text = header.read()
-        for cls, name in ((netmeter.Sample, "Sample"), (netmeter.Health, "Health")):
+        with open("include/netmeter/uplinks.h", encoding="utf-8") as header:
+            text += header.read()
+        for cls in (
+            netmeter.Sample,
+            netmeter.Health,
+            netmeter.Uplink,
+            netmeter.UplinkCounts,
+            netmeter.UplinkInterface,
+            netmeter.ForwardedTraffic,
+        ):
+            name = cls.__name__
             body = text.split("struct %s {" % name)[1].split("\n};")[0]
             fields = [
                 line.split("//")[0].split("=")[0].rstrip(" ;").split()[-1]
