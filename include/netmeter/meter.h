@@ -30,6 +30,7 @@
 #ifndef NETMETER_METER_H_
 #define NETMETER_METER_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "netmeter/netmeter.h"
 #include "netmeter/sample.h"
 #include "netmeter/uplinks.h"
 
@@ -57,6 +59,59 @@ struct MeterOptions {
   // If true, Open() succeeds even if no meter is loaded, and Register() even if none
   // counts this process.
   bool wait_for_loader = false;
+};
+
+// The result of a read as structs of the C API (netmeter.h). A netmeter_sample has what a
+// Sample has, and its kind, transport and path are the numbers of the enums. Its texts
+// belong to the library, so a read copies none: for frequent reads.
+//
+//   netmeter::Rows rows;  // kept from read to read
+//   if (meter->ReadHost(&rows).ok())
+//     for (const netmeter_sample& row : rows)
+//       Add(absl::string_view(row.name, row.name_length), row.tx_bytes);
+//
+// Rows and their texts are valid until the next read into the same object, or its end,
+// even after the Meter.
+//
+// Threads: one at a time for each object.
+class Rows {
+ public:
+  class Iterator {
+   public:
+    const netmeter_sample& operator*() const { return (*rows_)[index_]; }
+    const netmeter_sample* operator->() const { return &(*rows_)[index_]; }
+    Iterator& operator++() {
+      ++index_;
+      return *this;
+    }
+    bool operator==(const Iterator& other) const {
+      return index_ == other.index_;
+    }
+    bool operator!=(const Iterator& other) const {
+      return index_ != other.index_;
+    }
+
+   private:
+    friend class Rows;
+    Iterator(const Rows* rows, size_t index) : rows_(rows), index_(index) {}
+    const Rows* rows_;
+    size_t index_;
+  };
+
+  Rows();
+  ~Rows();
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+
+  size_t size() const;
+  const netmeter_sample& operator[](size_t index) const;  // below size()
+  Iterator begin() const { return Iterator(this, 0); }
+  Iterator end() const { return Iterator(this, size()); }
+
+ private:
+  friend class Meter;
+  class Impl;
+  std::unique_ptr<Impl> impl_;  // null before the first read
 };
 
 class Meter {
@@ -130,6 +185,11 @@ class Meter {
   absl::Status ReadService(absl::string_view service,
                            std::vector<Sample>* samples) const;
   absl::Status ReadHost(std::vector<Sample>* samples) const;
+
+  // Read into rows: as into a vector, and without a copy of the texts.
+  absl::Status ReadService(Rows* rows) const;
+  absl::Status ReadService(absl::string_view service, Rows* rows) const;
+  absl::Status ReadHost(Rows* rows) const;
 
   // Returns the meter's own state. Errors as ReadService(service).
   absl::StatusOr<Health> ReadHealth() const;

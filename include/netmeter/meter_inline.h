@@ -4,9 +4,9 @@
 // program's standard, options and abseil, and only plain C calls cross between program
 // and library.
 //
-// A read fills netmeter_samples first, which are then copied into the caller's samples.
-// Both reuse their memory. The Meter keeps one netmeter_samples; a second thread that
-// reads at the same time makes another one.
+// Rows are a netmeter_samples. A read of samples fills a netmeter_samples first, which is
+// then copied. Both reuse their memory. The Meter keeps one netmeter_samples; a second
+// thread that reads samples at the same time makes another one.
 //
 // Compiles without exceptions and without RTTI, and lets no exception out.
 
@@ -150,6 +150,30 @@ inline Uplink UplinkOf(const netmeter_uplink& from) {
 
 }  // namespace internal
 
+class Rows::Impl {
+ public:
+  Impl() : samples_(netmeter_samples_new()) {}
+  ~Impl() { netmeter_samples_free(samples_); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  netmeter_samples* samples() const { return samples_; }  // null: no memory
+
+ private:
+  netmeter_samples* const samples_;
+};
+
+inline Rows::Rows() = default;
+inline Rows::~Rows() = default;
+
+inline size_t Rows::size() const {
+  return impl_ == nullptr ? 0 : netmeter_samples_count(impl_->samples());
+}
+
+inline const netmeter_sample& Rows::operator[](size_t index) const {
+  return *netmeter_samples_get(impl_->samples(), index);
+}
+
 class Meter::Impl {
  public:
   Impl() = default;
@@ -175,22 +199,36 @@ class Meter::Impl {
 
   netmeter_meter* meter() const { return meter_; }
 
-  // If service.data() is null, reads the registered service.
-  absl::Status ReadService(absl::string_view service,
-                           std::vector<Sample>* samples) {
-    return Read(samples, [&](netmeter_samples* buffer, netmeter_error* error) {
+  // Reads into samples or rows. If service.data() is null, reads the registered service.
+  template <typename To>
+  absl::Status ReadService(absl::string_view service, To* to) {
+    return Read(to, [&](netmeter_samples* buffer, netmeter_error* error) {
       return netmeter_read_service(meter_, service.data(), service.size(),
                                    buffer, error);
     });
   }
-
-  absl::Status ReadHost(std::vector<Sample>* samples) {
-    return Read(samples, [&](netmeter_samples* buffer, netmeter_error* error) {
+  template <typename To>
+  absl::Status ReadHost(To* to) {
+    return Read(to, [&](netmeter_samples* buffer, netmeter_error* error) {
       return netmeter_read_host(meter_, buffer, error);
     });
   }
 
  private:
+  template <typename Function>
+  absl::Status Read(Rows* rows, const Function& read) {
+    if (rows->impl_ == nullptr) {
+      rows->impl_.reset(new (std::nothrow) Rows::Impl);
+    }
+    if (rows->impl_ == nullptr || rows->impl_->samples() == nullptr) {
+      rows->impl_.reset();
+      return absl::Status(absl::StatusCode::kResourceExhausted, "");
+    }
+    netmeter_error error;
+    const int code = read(rows->impl_->samples(), &error);
+    return internal::StatusOf(code, error);
+  }
+
   template <typename Function>
   absl::Status Read(std::vector<Sample>* samples, const Function& read) {
     netmeter_samples* buffer = spare_.exchange(nullptr);
@@ -251,6 +289,10 @@ inline absl::Status Meter::ReadService(std::vector<Sample>* samples) const {
   return impl_->ReadService(absl::string_view(), samples);
 }
 
+inline absl::Status Meter::ReadService(Rows* rows) const {
+  return impl_->ReadService(absl::string_view(), rows);
+}
+
 inline absl::Status Meter::ReadService(absl::string_view service,
                                        std::vector<Sample>* samples) const {
   // An empty name matches no service, but a null pointer would mean the registered one.
@@ -258,8 +300,18 @@ inline absl::Status Meter::ReadService(absl::string_view service,
   return impl_->ReadService(service, samples);
 }
 
+inline absl::Status Meter::ReadService(absl::string_view service,
+                                       Rows* rows) const {
+  if (service.data() == nullptr) service = absl::string_view("", 0);
+  return impl_->ReadService(service, rows);
+}
+
 inline absl::Status Meter::ReadHost(std::vector<Sample>* samples) const {
   return impl_->ReadHost(samples);
+}
+
+inline absl::Status Meter::ReadHost(Rows* rows) const {
+  return impl_->ReadHost(rows);
 }
 
 inline absl::StatusOr<std::vector<Sample>> Meter::ReadService() const {

@@ -3,8 +3,7 @@
 // results. No exception leaves it: code that allocates is inside of WithoutThrowing(),
 // and other code cannot throw.
 //
-// A read fills rows directly, with pointers to the reader's own strings
-// (lib/reader/sample_rows.h).
+// A netmeter_samples is a Rows of meter.h: neither copies a string.
 #include <cstddef>
 #include <iterator>
 #include <memory>
@@ -22,14 +21,12 @@
 #include "lib/base/version.h"
 #include "lib/capi/handles.h"
 #include "lib/reader/control.h"
-#include "lib/reader/meter_access.h"
 #include "lib/reader/misattributions.h"
-#include "lib/reader/sample_rows.h"
 #include "netmeter/meter.h"
 #include "netmeter/netmeter.h"
 
 struct netmeter_samples {
-  netmeter::internal::SampleRows found;
+  netmeter::Rows found;
 };
 
 namespace netmeter {
@@ -166,7 +163,6 @@ absl::Status NoSamplesGiven() {
 using netmeter::NoMeterGiven;
 using netmeter::NoSamplesGiven;
 using netmeter::internal::CheckLength;
-using netmeter::internal::MeterAccess;
 using netmeter::internal::Name;
 using netmeter::internal::Return;
 using netmeter::internal::WithoutThrowing;
@@ -224,32 +220,31 @@ netmeter_samples* netmeter_samples_new(void) {
 void netmeter_samples_free(netmeter_samples* samples) { delete samples; }
 
 size_t netmeter_samples_count(const netmeter_samples* samples) {
-  return samples == nullptr ? 0 : samples->found.rows.size();
+  return samples == nullptr ? 0 : samples->found.size();
 }
 
 const netmeter_sample* netmeter_samples_get(const netmeter_samples* samples,
                                             size_t index) {
   if (index >= netmeter_samples_count(samples)) return nullptr;
-  return &samples->found.rows[index];
+  return &samples->found[index];
 }
 
 int netmeter_read_service(netmeter_meter* meter, const char* service,
                           size_t length, netmeter_samples* samples,
                           netmeter_error* error) {
-  return Return(
-      WithoutThrowing([&] {
-        if (meter == nullptr) return NoMeterGiven();
-        if (service != nullptr) {
-          const absl::Status valid = CheckLength(length);
-          if (!valid.ok()) return valid;
-        }
-        if (samples == nullptr) return NoSamplesGiven();
-        return service == nullptr
-                   ? MeterAccess::ReadService(*meter->meter, &samples->found)
-                   : MeterAccess::ReadService(
-                         *meter->meter, Name(service, length), &samples->found);
-      }),
-      error);
+  return Return(WithoutThrowing([&] {
+                  if (meter == nullptr) return NoMeterGiven();
+                  if (service != nullptr) {
+                    const absl::Status valid = CheckLength(length);
+                    if (!valid.ok()) return valid;
+                  }
+                  if (samples == nullptr) return NoSamplesGiven();
+                  return service == nullptr
+                             ? meter->meter->ReadService(&samples->found)
+                             : meter->meter->ReadService(Name(service, length),
+                                                         &samples->found);
+                }),
+                error);
 }
 
 int netmeter_read_host(netmeter_meter* meter, netmeter_samples* samples,
@@ -257,7 +252,7 @@ int netmeter_read_host(netmeter_meter* meter, netmeter_samples* samples,
   return Return(WithoutThrowing([&] {
                   if (meter == nullptr) return NoMeterGiven();
                   if (samples == nullptr) return NoSamplesGiven();
-                  return MeterAccess::ReadHost(*meter->meter, &samples->found);
+                  return meter->meter->ReadHost(&samples->found);
                 }),
                 error);
 }

@@ -28,6 +28,13 @@ uint64_t SentByUplinks(const netmeter::Meter& meter) {
   return sum;
 }
 
+uint64_t SentBytes(const netmeter::Meter& meter, netmeter::Rows* rows) {
+  uint64_t sum = 0;
+  if (!meter.ReadService("mme", rows).ok()) return 0;
+  for (const netmeter_sample& row : *rows) sum += row.tx_bytes;
+  return sum;
+}
+
 uint64_t RetransmittedBytes(int fd, absl::string_view stream) {
   uint64_t bytes = 0;
   const auto own = netmeter::ReadOwnConnections();

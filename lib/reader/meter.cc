@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -72,6 +73,17 @@ struct Source {
 };
 
 }  // namespace
+
+class Rows::Impl : public internal::SampleRows {};
+
+Rows::Rows() = default;
+Rows::~Rows() = default;
+
+size_t Rows::size() const { return impl_ == nullptr ? 0 : impl_->rows.size(); }
+
+const netmeter_sample& Rows::operator[](size_t index) const {
+  return impl_->rows[index];
+}
 
 class Meter::Impl {
  public:
@@ -133,6 +145,14 @@ class Meter::Impl {
         return error.status;
       }
     });
+  }
+
+  // Null if memory runs out at the first read.
+  static internal::SampleRows* MemoryOf(Rows* rows) {
+    if (rows->impl_ == nullptr) {
+      rows->impl_.reset(new (std::nothrow) Rows::Impl);
+    }
+    return rows->impl_.get();
   }
 
   // Reads into the caller's memory: a vector of samples, or rows.
@@ -326,20 +346,20 @@ absl::Status Meter::ReadHost(std::vector<Sample>* samples) const {
   return impl_->ReadHost(samples);
 }
 
-absl::Status internal::MeterAccess::ReadService(const Meter& meter,
-                                                SampleRows* rows) {
-  return meter.impl_->ReadService(rows);
+absl::Status Meter::ReadService(Rows* rows) const {
+  internal::SampleRows* const to = Impl::MemoryOf(rows);
+  return to == nullptr ? internal::OutOfMemory() : impl_->ReadService(to);
 }
 
-absl::Status internal::MeterAccess::ReadService(const Meter& meter,
-                                                absl::string_view service,
-                                                SampleRows* rows) {
-  return meter.impl_->ReadService(service, rows);
+absl::Status Meter::ReadService(absl::string_view service, Rows* rows) const {
+  internal::SampleRows* const to = Impl::MemoryOf(rows);
+  return to == nullptr ? internal::OutOfMemory()
+                       : impl_->ReadService(service, to);
 }
 
-absl::Status internal::MeterAccess::ReadHost(const Meter& meter,
-                                             SampleRows* rows) {
-  return meter.impl_->ReadHost(rows);
+absl::Status Meter::ReadHost(Rows* rows) const {
+  internal::SampleRows* const to = Impl::MemoryOf(rows);
+  return to == nullptr ? internal::OutOfMemory() : impl_->ReadHost(to);
 }
 
 absl::Status internal::MeterAccess::ReadHostByOwner(

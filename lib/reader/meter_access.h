@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
-#include "lib/reader/sample_rows.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -27,13 +25,6 @@ class MeterAccess {
   // each key, so ReadHost() sums both.
   static absl::Status ReadHostByOwner(const Meter& meter,
                                       std::vector<Sample>* samples);
-
-  // Like Meter::ReadService() and ReadHost(), into rows of the C API, without a copy of
-  // strings. The strings of *rows live as long as *rows does, even after the Meter.
-  static absl::Status ReadService(const Meter& meter, SampleRows* rows);
-  static absl::Status ReadService(const Meter& meter, absl::string_view service,
-                                  SampleRows* rows);
-  static absl::Status ReadHost(const Meter& meter, SampleRows* rows);
 };
 
 }  // namespace internal

@@ -72,6 +72,26 @@ Reader ReadAll(const Meter& meter) {
   };
 }
 
+Reader ReadOwnRows(const Meter& meter) {
+  const auto rows = std::make_shared<Rows>();
+  return [&meter, rows](int count) -> size_t {
+    for (int i = 0; i < count; ++i) {
+      if (!meter.ReadService(kFullMeterService, rows.get()).ok()) return 0;
+    }
+    return rows->size();
+  };
+}
+
+Reader ReadAllRows(const Meter& meter) {
+  const auto rows = std::make_shared<Rows>();
+  return [&meter, rows](int count) -> size_t {
+    for (int i = 0; i < count; ++i) {
+      if (!meter.ReadHost(rows.get()).ok()) return 0;
+    }
+    return rows->size();
+  };
+}
+
 // Into a new vector at each read.
 Reader ReadOwnAnew(const Meter& meter) {
   return [&meter](int count) {
@@ -156,10 +176,12 @@ void Measure(const Settings& settings, Run* run) {
     const char* name;
     Reader reader;
     size_t series;
-    bool keeps_vector;
+    bool keeps_memory;
   } cases[] = {
       {"own series", ReadOwn(meter), kFullMeterOwnSeries, true},
       {"all series", ReadAll(meter), kFullMeterSeries, true},
+      {"own series, rows", ReadOwnRows(meter), kFullMeterOwnSeries, true},
+      {"all series, rows", ReadAllRows(meter), kFullMeterSeries, true},
       {"own series, new vector", ReadOwnAnew(meter), kFullMeterOwnSeries,
        false},
       {"all series, new vector", ReadAllAnew(meter), kFullMeterSeries, false},
@@ -169,6 +191,10 @@ void Measure(const Settings& settings, Run* run) {
        true},
       {"all series, installed C++", installed.all_by_cpp, kFullMeterSeries,
        true},
+      {"own series, installed C++, rows", installed.own_by_rows,
+       kFullMeterOwnSeries, true},
+      {"all series, installed C++, rows", installed.all_by_rows,
+       kFullMeterSeries, true},
   };
   if (MakesNoSystemCall(MakeSystemCall)) Die("the trap does not work");
   Results* results = run->results();
@@ -179,7 +205,7 @@ void Measure(const Settings& settings, Run* run) {
     results->Fact(std::string(one.name) + ": series", one.series);
     results->Fact(std::string(one.name) + ": system calls",
                   MakesNoSystemCall(one.reader) ? 0 : 1);
-    if (!one.keeps_vector) continue;
+    if (!one.keeps_memory) continue;
     results->Fact(std::string(one.name) + ": allocations",
                   CountAllocations(one.reader));
   }

@@ -28,9 +28,11 @@ Reader ByC(std::shared_ptr<netmeter_meter> meter, const std::string& service) {
   };
 }
 
+// Into memory of type To: a vector of samples, or rows.
+template <typename To>
 Reader ByCpp(std::shared_ptr<const netmeter::Meter> meter,
              const std::string& service) {
-  const auto samples = std::make_shared<std::vector<netmeter::Sample>>();
+  const auto samples = std::make_shared<To>();
   return [=](int count) -> size_t {
     for (int i = 0; i < count; ++i) {
       const absl::Status status =
@@ -56,8 +58,13 @@ InstalledReaders OpenInstalled(const std::string& pin_dir,
   auto opened = netmeter::Meter::Open(options);
   if (!opened.ok()) return {};
   const std::shared_ptr<const netmeter::Meter> by_cpp = *std::move(opened);
-  return {ByC(by_c, service), ByC(by_c, ""), ByCpp(by_cpp, service),
-          ByCpp(by_cpp, "")};
+  using Samples = std::vector<netmeter::Sample>;
+  return {ByC(by_c, service),
+          ByC(by_c, ""),
+          ByCpp<Samples>(by_cpp, service),
+          ByCpp<Samples>(by_cpp, ""),
+          ByCpp<netmeter::Rows>(by_cpp, service),
+          ByCpp<netmeter::Rows>(by_cpp, "")};
 }
 
 }  // namespace netmeter_benchmark

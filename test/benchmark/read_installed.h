@@ -24,6 +24,8 @@ struct InstalledReaders {
   Reader all_by_c;
   Reader own_by_cpp;
   Reader all_by_cpp;
+  Reader own_by_rows;
+  Reader all_by_rows;
 };
 
 // All null: the meter cannot be opened.
