@@ -487,17 +487,19 @@ void Define(py::module_& m) {
                      KindName(Kind::kUnattributed), KindName(Kind::kOverflow),
                      KindName(Kind::kPending), KindName(Kind::kUnit),
                      KindName(Kind::kContainer), KindName(Kind::kEvicted),
-                     KindName(Kind::kUser));
+                     KindName(Kind::kUser), KindName(static_cast<Kind>(-1)));
   m.attr("TRANSPORTS") = py::make_tuple(
       TransportName(Transport::kOther), TransportName(Transport::kTcp),
       TransportName(Transport::kUdp), TransportName(Transport::kSctp),
-      TransportName(Transport::kIcmp));
+      TransportName(Transport::kIcmp),
+      TransportName(static_cast<Transport>(-1)));
   m.attr("SCOPES") =
       py::make_tuple(ScopeName(Scope::kService), ScopeName(Scope::kHost),
                      ScopeName(Scope::kUnregistered));
   m.attr("RTT_BOUNDS_US") = py::tuple(py::cast(TcpConnections::RttBoundsUs()));
   m.attr("PATHS") =
-      py::make_tuple(PathName(Path::kDirect), PathName(Path::kProxy));
+      py::make_tuple(PathName(Path::kDirect), PathName(Path::kProxy),
+                     PathName(static_cast<Path>(-1)));
 
   py::class_<PyMeter>(m, "Meter")
       // Without this, __new__ makes an object of raw memory, and every method crashes.

@@ -135,6 +135,9 @@ int netmeter_register(netmeter_meter *meter, const char *service, size_t length,
 /* Reading.
  * -------- */
 
+/* A later 1.x may add values to these three enums, and a meter that is newer than the
+ * library may count under them. Give a `switch` a default, and count a series of such a
+ * value in sums like any other. */
 enum netmeter_kind {
   NETMETER_KIND_SERVICE = 1,
   NETMETER_KIND_BINARY = 2,
@@ -156,7 +159,7 @@ enum netmeter_transport {
 enum netmeter_path { NETMETER_PATH_DIRECT = 0, NETMETER_PATH_PROXY = 1 };
 
 /* The words for the values above, as in the metrics: "service", "tcp", "direct".
- * "unknown" for any other number. */
+ * "unknown" for a number that the library does not know. */
 const char *netmeter_kind_name(int kind);
 const char *netmeter_transport_name(int transport);
 const char *netmeter_path_name(int path);

@@ -40,6 +40,11 @@
 namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 
+// A later 1.x may add values to Kind, Transport and Path, and a meter that is newer than
+// the library may count under them. KindName() and the others say "unknown" for a value
+// that the library does not know. Give a `switch` a default, and count such a series in
+// sums like any other.
+//
 // kPending is traffic on connections that have not named their destination yet, under
 // the name of the service or program. When a connection names it, its traffic moves to
 // the kind of that service or program, so the counters of a kPending sample may shrink.

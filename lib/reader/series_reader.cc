@@ -138,20 +138,6 @@ uint32_t ExtentOf(uint32_t first, uint32_t index) {
   return extent;
 }
 
-// "" for a kind without evicted series.
-const char* WordOfKind(nm_u16 kind) {
-  switch (kind) {
-    case NM_KIND_SERVICE:
-    case NM_KIND_BINARY:
-    case NM_KIND_UNIT:
-    case NM_KIND_CONTAINER:
-    case NM_KIND_USER:
-      return KindName(static_cast<Kind>(kind));
-    default:
-      return "";
-  }
-}
-
 // A level has 64 bits in the map, which may hold any value, and 32 in Health.
 uint32_t Saturated(nm_u64 value) {
   return static_cast<uint32_t>(
@@ -338,12 +324,10 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
     word = Load(Cell(slot, i));
   }
   const nm_cell head = HeadOf(word);
-  if (head.service == NM_NAME_EMPTY || head.kind < NM_KIND_SERVICE ||
-      (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING &&
-       head.kind != NM_KIND_UNIT && head.kind != NM_KIND_CONTAINER &&
-       head.kind != NM_KIND_EVICTED && head.kind != NM_KIND_USER) ||
-      head.transport >= NM_TRANSPORT_COUNT ||
-      NM_PATH_OF(head.path) >= NM_PATH_COUNT ||
+  // A kind, transport or path of a newer meter is no error: the sum needs its bytes.
+  if (head.service == NM_NAME_EMPTY || head.kind == NM_KIND_NONE ||
+      head.kind == NM_KIND_DESTINATION || head.kind == NM_KIND_WIRE ||
+      head.kind == NM_KIND_UPLINK ||
       !DecodeUplink(NM_UPLINK_OF(head.path), &identity->uplink)) {
     return false;
   }
@@ -351,8 +335,8 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
   identity->transport = static_cast<Transport>(head.transport);
   identity->path = static_cast<Path>(NM_PATH_OF(head.path));
   if (identity->kind == Kind::kEvicted) {
-    identity->name = WordOfKind(head.destination);
-    return !identity->name.empty();
+    identity->name = KindName(static_cast<Kind>(head.destination));
+    return true;
   }
   if (!DecodeName(head.service, &identity->name)) return false;
   // A program has pending bytes, too. The kind of the name is known, because its length

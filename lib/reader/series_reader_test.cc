@@ -372,12 +372,34 @@ TEST(SeriesReader, SkipsCellsThatMakeNoSense) {
   buffers.SetHead(26, 0, 6, 0);                       // name not in use
   buffers.SetHead(27, 0, 3, 0, NM_KIND_NONE);         // no kind
   buffers.SetHead(28, 0, 3, 0, NM_KIND_DESTINATION);  // not of a series
-  buffers.SetHead(29, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_COUNT);
+  buffers.SetHead(29, 0, 3, 0, NM_KIND_WIRE);         // not of a series
   SeriesReader reader(buffers.view());
   EXPECT_THAT(reader.ReadAll(), IsEmpty());
   // The missing name is there now.
   buffers.SetName(6, "late");
   EXPECT_THAT(reader.ReadService("late"), SizeIs(1));
+}
+
+// The bug: a series of a kind that only a newer meter has was in no read, so sums were
+// too small.
+TEST(SeriesReader, SeriesOfANewerMeterAreInTheSum) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 4;
+  buffers.SetHead(21, 0, 3, 0, NM_KIND_USER + 1);
+  buffers.SetHead(22, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_COUNT);
+  buffers.SetHead(23, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+                  NM_PATH_COUNT);
+  buffers.SetHead(24, 0, 3, NM_KIND_USER + 1, NM_KIND_EVICTED);
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(4));
+  EXPECT_STREQ(KindName(samples[0].kind), "unknown");
+  EXPECT_EQ(samples[0].name, "mme");
+  EXPECT_STREQ(TransportName(samples[1].transport), "unknown");
+  EXPECT_STREQ(PathName(samples[2].path), "unknown");
+  EXPECT_EQ(samples[3].kind, Kind::kEvicted);
+  EXPECT_EQ(samples[3].name, "unknown");
 }
 
 TEST(SeriesReader, StaysInBoundsWhateverSlotsTakenSays) {

@@ -126,7 +126,10 @@ def _error(code: str, message: str) -> Error:
 
 
 class Kind(enum.Enum):
-    """The kind of a series' owner. The values are those of the label ``kind``."""
+    """The kind of a series' owner. The values are those of the label ``kind``.
+
+    A later 1.x may add values to Kind, Transport and Path.
+    """
 
     SERVICE = "service"
     """A process that registered itself, or that the configuration names."""
@@ -149,6 +152,8 @@ class Kind(enum.Enum):
     ones. No other series disappear."""
     USER = "user"
     """A process, by the id of the user that executed it, in decimal."""
+    UNKNOWN = "unknown"
+    """A kind that only a newer meter has. Count it in sums like any other."""
 
 
 class Transport(enum.Enum):
@@ -160,6 +165,8 @@ class Transport(enum.Enum):
     SCTP = "sctp"
     ICMP = "icmp"
     """ICMP and ICMPv6."""
+    UNKNOWN = "unknown"
+    """As in Kind."""
 
 
 class Path(enum.Enum):
@@ -174,6 +181,8 @@ class Path(enum.Enum):
     """Over any interface but loopback."""
     PROXY = "proxy"
     """Over loopback, to or from a proxy port."""
+    UNKNOWN = "unknown"
+    """As in Kind."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ Threads: any may call the functions; only one at a time may use a FlowDecoder.
 """
 
 import dataclasses
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Tuple, Union
 
 from netmeter import _KINDS, _PATHS, _TRANSPORTS, Kind, Path, Transport, _HasFileno, _descriptor_of, _netmeter
 
@@ -108,8 +108,8 @@ class FlowRecord:
     """A connection that has ended, as a record of ``netmeter flows``.
 
     docs/connections.md explains each field. A field that the record lacks is 0,
-    "", {} or None. kind, transport and path are also None for a word of a newer
-    netmeter.
+    "", {} or UNKNOWN. kind, transport and path are also UNKNOWN for a word of a
+    newer netmeter.
     """
 
     record: str
@@ -129,11 +129,11 @@ class FlowRecord:
     """Inode of the network namespace."""
     cookie: int
     """As in Connection."""
-    kind: Optional[Kind]
+    kind: Kind
     service: str
     destination: str
-    transport: Optional[Transport]
-    path: Optional[Path]
+    transport: Transport
+    path: Path
     uplink: str
     owner_pid: int
     process: str
@@ -174,7 +174,7 @@ _ENUMS: Dict[str, Dict[str, Any]] = {"kind": _KINDS, "transport": _TRANSPORTS, "
 def _record_of(values: Tuple[Any, ...]) -> FlowRecord:
     fields = dict(zip(_netmeter.FLOW_RECORD_FIELDS, values))
     for name, words in _ENUMS.items():
-        fields[name] = words.get(fields[name])
+        fields[name] = words[fields[name]]
     return FlowRecord(**fields)
 
 

@@ -81,8 +81,8 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual([(r.record, r.service, r.tx_bytes) for r in records], [("flow", "mme", 300)] * 3)
         for r in records:
             self.assertIs(r.kind, netmeter.Kind.SERVICE)
-            self.assertIsNone(r.transport)
-            self.assertIsNone(r.path)
+            self.assertIs(r.transport, netmeter.Transport.UNKNOWN)
+            self.assertIs(r.path, netmeter.Path.UNKNOWN)
             self.assertIs(r.partial, True)
             self.assertEqual((r.host, r.labels), ("", {"site": "ulm"}))
 

@@ -368,7 +368,7 @@ class FakeMeterTest(unittest.TestCase):
         for cls in (netmeter.Kind, netmeter.Transport, netmeter.Path):
             body = text.split("enum class %s {" % cls.__name__)[1].split("}")[0]
             names = re.findall(r"\bk([A-Z]\w*)", body)
-            self.assertEqual([member.name for member in cls], [n.upper() for n in names])
+            self.assertEqual([member.name for member in cls], [n.upper() for n in names] + ["UNKNOWN"])
 
 
 if __name__ == "__main__":
