@@ -12,6 +12,8 @@
 // counters are totals since counting began. They continue after an upgrade, and begin at
 // 0 after `netmeter-loader unload`.
 //
+// Frozen for 1.x, as sample.h.
+//
 // Threads: as any plain struct.
 
 #ifndef NETMETER_UPLINKS_H_
