@@ -34,11 +34,11 @@ struct Reading {
   std::string cgroup;    // Health::cgroup
   std::vector<Sample> samples;
   SizeUnits size_units = SizeUnits::kBinary;  // of the configuration
-  // Forwarded traffic. None if it is not counted, or if only root may read it.
+  // Forwarded traffic. None if it is not counted, or if it cannot be read.
   bool has_forwarded = false;
   ForwardedSamples forwarded;
-  // The interfaces of uplinks, read after the above. None without uplinks, or if only
-  // root may read them.
+  // The interfaces of uplinks, read after the above. None without uplinks, or if
+  // they cannot be read.
   std::optional<LinkReading> links;
   UplinkSides sides;
 

@@ -88,6 +88,8 @@ class Balancer {
     LinkHeaders headers;
     for (const InterfaceEntry& entry : input_.entries) {
       if (entry.first.uplink != asked.number) continue;
+      uplink.forwarded_began_later |=
+          entry.second.began_ns < input_.forwarded_since_ns;
       if (entry.second.ended_ns != 0) {
         AddEnded(entry, &headers, &uplink);
         continue;
@@ -249,8 +251,6 @@ class Balancer {
 
   void AddForwarded(Uplink* uplink) const {
     uplink->forwarded_unknown = input_.forwarded_unknown;
-    uplink->forwarded_began_later =
-        input_.late && input_.forwarded_unknown.empty();
     for (const auto& part : input_.forwarded) {
       if (part.first.uplink != uplink->name || part.second.IsZero()) continue;
       ForwardedTraffic row;

@@ -127,6 +127,14 @@ TEST(NameForwarded, HasOneNameForARenamedInterfaceAndTheRestOfItsClients) {
   }
 }
 
+TEST(Balance, WhatWasForwardedBeforeItWasCountedIsSaid) {
+  BalanceInput input = Input();
+  input.entries[0].second.began_ns = input.forwarded_since_ns = 7;
+  EXPECT_FALSE(BalanceUplinks(input)[0].forwarded_began_later);
+  input.forwarded_since_ns = 8;
+  EXPECT_TRUE(BalanceUplinks(input)[0].forwarded_began_later);
+}
+
 TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
   BalanceInput input = Input();
   input.interfaces.push_back(MakeInterface(9, "wwan1", 300, 3));

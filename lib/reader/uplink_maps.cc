@@ -196,6 +196,7 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
   const std::string& pin_dir = maps.directory();
   const nm_info& info = *maps.view().info;
   MeterLinks links;
+  links.forwarded_since_ns = info.forwarded_since_ns;
   links.uplinks = ListUplinks(maps);
   for (const MeterUplink& uplink : links.uplinks) {
     links.names[uplink.number] = uplink.name;
@@ -207,7 +208,6 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_interface_key, nm_interface>(
       pin_dir, "interfaces",
       [&](const nm_interface_key& key, const nm_interface& value) {
-        links.late |= value.began_ns < info.forwarded_since_ns;
         links.entries.emplace_back(key, value);
       })));
   const auto own = OwnNetwork(/*by_inode=*/true);
@@ -268,14 +268,6 @@ ForwardedSamples NameForwarded(const ForwardedReading& traffic,
     }
   }
   return samples;
-}
-
-absl::StatusOr<ForwardedSamples> ReadForwardedSamples(const SharedMaps& maps) {
-  const auto traffic = ReadForwarded(maps);
-  if (!traffic.ok()) return traffic.status();
-  const auto links = ReadLinks(maps);
-  if (!links.ok()) return links.status();
-  return NameForwarded(*traffic, *links);
 }
 
 std::string PatternOf(const nm_uplink_key& key) {

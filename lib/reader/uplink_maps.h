@@ -71,7 +71,7 @@ struct LinkReading {
 
 struct MeterLinks : LinkReading {
   std::vector<MeterUplink> uplinks;  // as ListUplinks()
-  bool late = false;  // forwarded packets count for less time than interfaces
+  uint64_t forwarded_since_ns = 0;   // as in nm_info
 };
 
 // Reads the maps, then the interfaces. NotFound: the meter never had uplinks.
@@ -82,9 +82,6 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps);
 // client has what its clients do not have.
 ForwardedSamples NameForwarded(const ForwardedReading& traffic,
                                const LinkReading& links);
-
-// The two reads above. Errors as there.
-absl::StatusOr<ForwardedSamples> ReadForwardedSamples(const SharedMaps& maps);
 
 // Says what to do.
 absl::Status HasNoUplinks(const std::string& pin_dir);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/tools/uplinks.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,21 +31,32 @@ absl::Status CheckUplinks(const std::string& pin_dir,
   return absl::OkStatus();
 }
 
-absl::Status AddForwardedRows(const std::string& pin_dir,
-                              std::vector<Sample>* rows) {
-  const auto maps = SharedMaps::Open(pin_dir);
-  if (!maps.ok()) return maps.status();
-  const auto samples = ReadForwardedSamples(**maps);
-  if (absl::IsNotFound(samples.status())) {
-    const auto links = ReadLinks(**maps);
-    if (!links.ok()) return links.status();
-    return absl::UnimplementedError(
-        absl::StrCat("the meter does not count forwarded traffic (why: ",
-                     LoaderCommand("status", pin_dir), ")"));
+absl::StatusOr<ForwardedSamples> ReadForwarded(const Meter& meter) {
+  const auto uplinks = meter.ReadUplinks();
+  if (!uplinks.ok()) return uplinks.status();
+  ForwardedSamples samples;
+  for (const Uplink& uplink : *uplinks) {
+    if (!uplink.forwarded_unknown.empty()) {
+      return absl::UnimplementedError(
+          absl::StrCat("the meter does not count forwarded traffic: ",
+                       uplink.forwarded_unknown));
+    }
+    for (const ForwardedTraffic& part : uplink.forwarded) {
+      Counters& sum = samples[{uplink.name, part.interface, part.client}];
+      const uint64_t values[] = {part.tx_bytes, part.rx_bytes, part.tx_packets,
+                                 part.rx_packets};
+      for (size_t i = 0; i < std::size(values); ++i) {
+        sum.value[i] = static_cast<int64_t>(values[i]);
+      }
+    }
   }
+  return samples;
+}
+
+absl::Status AddForwardedRows(const Meter& meter, std::vector<Sample>* rows) {
+  const auto samples = ReadForwarded(meter);
   if (!samples.ok()) return samples.status();
   for (const auto& row : *samples) {
-    if (row.second.IsZero()) continue;
     Sample sample;
     sample.kind = kForwardedRow;
     sample.name = row.first.interface;

@@ -2,7 +2,7 @@
 // Uplinks for several commands: rows of forwarded traffic, and the check of --uplink.
 //
 //   std::vector<Sample> rows = ...;  // of Meter::ReadHost()
-//   has_forwarded = AddForwardedRows("/run/netmeter", &rows).ok();
+//   has_forwarded = AddForwardedRows(*meter, &rows).ok();
 //
 // Threads: any.
 
@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "netmeter/sample.h"
+#include "absl/status/statusor.h"
+#include "lib/reader/difference.h"
+#include "netmeter/meter.h"
 
 namespace netmeter {
 namespace internal {
@@ -24,10 +26,13 @@ namespace internal {
 absl::Status CheckUplinks(const std::string& pin_dir,
                           const std::vector<std::string>& uplinks);
 
+// What Meter::ReadUplinks() has of forwarded traffic. Errors as there, and Unimplemented:
+// the meter does not measure it.
+absl::StatusOr<ForwardedSamples> ReadForwarded(const Meter& meter);
+
 // Adds rows of kind kForwardedRow. After an error there are none: the sums over uplinks
-// lack forwarded traffic, and the message says why, and what to do.
-absl::Status AddForwardedRows(const std::string& pin_dir,
-                              std::vector<Sample>* rows);
+// lack forwarded traffic, and the message says why.
+absl::Status AddForwardedRows(const Meter& meter, std::vector<Sample>* rows);
 
 // The uplinks of the configuration, without those of forwarded_clients: what is forwarded
 // for a client passes one of those, too. Needs no root. Empty without uplinks.

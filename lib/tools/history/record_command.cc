@@ -32,8 +32,8 @@ constexpr char kRecordFooter[] = R"(
 Run it each minute, by a timer (docs/history.md has one), and before a reboot and
 `netmeter-loader unload`. What was counted since the last record is lost if the
 host dies. A record that fails or is killed loses nothing: the next one has it.
-As root, in the network namespace of the uplinks, it also records what their
-interfaces counted, which is the total of an uplink.
+In the network namespace of the uplinks it also records what their interfaces
+counted, which is the total of an uplink.
 The file belongs to the group of its directory, which may read it.
 
 Exit status: 0 recorded; 1 failed, one line on stderr says why; 2 wrong usage.

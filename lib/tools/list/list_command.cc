@@ -16,7 +16,6 @@
 #include "lib/base/text_table.h"
 #include "lib/history/since.h"
 #include "lib/reader/shared_maps.h"
-#include "lib/reader/uplink_maps.h"
 #include "lib/reader/words.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/list/list.h"
@@ -60,12 +59,12 @@ KIND:
   overflow        traffic for which no series or name was free
   forwarded       what this host forwarded over an uplink, by the interface at the
                   other side, such as br0; with forwarded_clients, DESTINATION is
-                  an address there. Needs uplinks, Linux 6.4 and, without
-                  --since, root
+                  an address there. Needs uplinks and Linux 6.4
 The total of an uplink is what its interfaces counted, less layer-2 headers and
 the unnamed traffic (`netmeter uplinks` shows both). If it says "without
 forwarded", which in --json and --csv is the field sum_lacks, forwarded traffic is
-not in it: this user may not read that, or the meter does not count it. What is in
+not in it: the meter does not count it, or this user cannot read it (before Linux
+5.19, or in another network namespace than the uplinks). What is in
 no uplink, such as programs in containers, has a total of its own. Without uplinks
 the total of PATH direct is this host's own traffic.
 
@@ -244,7 +243,7 @@ class ListCommand : public Command {
   // Without forwarded traffic if it cannot be read, unless that is what is asked for.
   absl::Status ReadNow(const Meter& meter, std::vector<Sample>* samples) {
     NETMETER_RETURN_IF_ERROR(meter.ReadHost(samples));
-    const absl::Status forwarded = AddForwardedRows(pin_dir_, samples);
+    const absl::Status forwarded = AddForwardedRows(meter, samples);
     has_forwarded_ = forwarded.ok();
     return filter_.kind == KindName(kForwardedRow) ? forwarded
                                                    : absl::OkStatus();
@@ -264,10 +263,9 @@ class ListCommand : public Command {
     if (!history.ok()) return history.status();
     auto read = ReadSince(history->get(), since_, [&] {
       absl::StatusOr<Reading> reading = ReadMeter(meter);
-      const auto maps = SharedMaps::Open(pin_dir_);
-      if (!maps.ok()) return absl::StatusOr<Reading>(maps.status());
-      const auto forwarded = ReadForwardedSamples(**maps);
-      has_forwarded_ = forwarded.ok() || absl::IsNotFound(forwarded.status());
+      const auto forwarded = ReadForwarded(meter);
+      has_forwarded_ = forwarded.ok() || absl::IsNotFound(forwarded.status()) ||
+                       absl::IsUnimplemented(forwarded.status());
       if (reading.ok() && forwarded.ok()) {
         reading->has_forwarded = true;
         reading->forwarded = *forwarded;

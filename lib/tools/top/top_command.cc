@@ -52,8 +52,8 @@ Keys: up and down choose a row; Enter opens its destinations, then the sockets o
 one; Backspace goes back; t: processes; s: next order; i: no idle rows; /: filter;
 p: pause; q: quit; ?: help on keys and columns. A row is a service or another series. Traffic over loopback to a
 proxy has a row of its own, (proxy). If the configuration has uplinks, a service has a
-row for each that it uses; and as root, what this host forwarded has a row of kind
-forwarded for the interface at the other side.
+row for each that it uses; and what this host forwarded has a row of kind forwarded for
+the interface at the other side.
 
 The lines above the table are the total: all traffic of the uplinks, or without uplinks
 this host's own. SHARE is the part of it. What is in no total is listed there: uplinks of
@@ -303,7 +303,7 @@ class TopCommand : public Command {
   absl::Status Read() {
     auto samples = meter_->ReadHost();
     if (!samples.ok()) return samples.status();
-    has_forwarded_ = AddForwardedRows(pin_dir_, &*samples).ok();
+    has_forwarded_ = AddForwardedRows(*meter_, &*samples).ok();
     const Clock::time_point now = Clock::now();
     model_.Update(*samples, std::chrono::duration<double>(now - last_).count(),
                   ReadPaidUplinks(pin_dir_));
