@@ -11,8 +11,6 @@
 // addresses of the link layer. The services and the server have addresses of no
 // link, so that a route decides alone where packets pass.
 
-#include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,8 +19,6 @@
 #include <string>
 #include <vector>
 
-#include "bpf/internal.h"
-#include "lib/base/unique_fd.h"
 #include "test/live/connections.h"
 #include "test/live/world.h"
 
@@ -176,6 +172,27 @@ void ExpectEqual(const Totals& a, const Totals& b, const std::string& what) {
   EXPECT_EQ(a.rx_packets, b.rx_packets) << what;
 }
 
+const std::map<std::string, std::string> kUplinks = {
+    {"sat0", "satellite"}, {"lte0", "mobile"}, {"lan0", "lan"}};
+
+// What was counted in between.
+UplinkCounts Between(const UplinkCounts& before, const UplinkCounts& after) {
+  UplinkCounts counts = after;
+  for (const auto member :
+       {&UplinkCounts::interface_bytes, &UplinkCounts::interface_packets,
+        &UplinkCounts::local_bytes, &UplinkCounts::local_packets,
+        &UplinkCounts::forwarded_bytes, &UplinkCounts::forwarded_packets,
+        &UplinkCounts::layer2_header_bytes, &UplinkCounts::unnamed_bytes,
+        &UplinkCounts::unnamed_packets}) {
+    counts.*member -= before.*member;
+  }
+  return counts;
+}
+
+bool MeasuresForwarded() {
+  return KernelAtLeast(6, 4) && MayReadKernelMemory();
+}
+
 class UplinksTest : public FamilyTest {
  protected:
   static void SetUpTestSuite() {
@@ -199,6 +216,41 @@ class UplinksTest : public FamilyTest {
   void Route(Way out, Way back) {
     lab_->Out(GetParam(), out);
     lab_->Back(GetParam(), back);
+  }
+
+  // By name. The reader has to be in the namespace of the uplinks.
+  static std::map<std::string, Uplink> ReadUplinks() {
+    std::map<std::string, Uplink> uplinks;
+    lab_->gateway.Run([&] {
+      const auto read = meter_->meter().ReadUplinks();
+      ASSERT_TRUE(read.ok()) << read.status();
+      for (const Uplink& uplink : *read) uplinks[uplink.name] = uplink;
+    });
+    return uplinks;
+  }
+
+  static void ExpectRead(const UplinkCounts& read, int64_t link_bytes,
+                         int64_t link_packets, int64_t forwarded_bytes,
+                         const std::string& what) {
+    EXPECT_EQ(read.interface_packets, static_cast<uint64_t>(link_packets))
+        << what;
+    EXPECT_EQ(read.interface_bytes,
+              static_cast<uint64_t>(link_bytes + kEthernet * link_packets))
+        << what;
+    EXPECT_EQ(read.forwarded_bytes,
+              static_cast<uint64_t>(MeasuresForwarded() ? forwarded_bytes : 0))
+        << what;
+    EXPECT_EQ(read.local_bytes + read.forwarded_bytes +
+                  read.layer2_header_bytes + read.unnamed_bytes,
+              read.interface_bytes)
+        << what;
+    EXPECT_EQ(
+        read.unnamed_packets,
+        read.interface_packets - read.local_packets - read.forwarded_packets)
+        << what;
+    if (MeasuresForwarded()) {
+      EXPECT_EQ(read.unnamed_packets, 0u) << what;
+    }
   }
 
   static Totals Local(const std::string& uplink) {
@@ -293,9 +345,11 @@ TEST_P(UplinksTest, LocalAndForwardedAreWhatEachUplinkCounted) {
     SCOPED_TRACE(way == Way::kSatellite ? "satellite" : "mobile");
     Route(way, way);
     meter_->CountFromNow();
+    auto before = ReadUplinks();
     const Links links(lab_->gateway);
     Talk(meter_->cgroup(), lab_->gateway, [](int) {});
     Talk(nullptr, lab_->lan, [](int) {});
+    auto after = ReadUplinks();
     // All that passed the LAN was forwarded. What came in there went out here.
     const Totals forwarded = links.Of("lan0");
     ASSERT_GT(forwarded.tx_bytes, 4 * 50003);
@@ -312,6 +366,22 @@ TEST_P(UplinksTest, LocalAndForwardedAreWhatEachUplinkCounted) {
     ExpectEqual(Totals(), Local("lan"), "lan");
     ExpectEqual(Totals(), Local("other"), "other");
     ExpectEqual(Totals(), Local(""), "none");
+    const std::string in_use = way == Way::kSatellite ? "satellite" : "mobile";
+    for (const auto& [link, uplink] : kUplinks) {
+      const Uplink &was = before[uplink], &now = after[uplink];
+      EXPECT_EQ(now.unknown, "") << uplink;
+      EXPECT_EQ(now.forwarded_unknown.empty(), MeasuresForwarded()) << uplink;
+      Totals passed = uplink == "lan" ? forwarded : Totals();
+      if (uplink == in_use) {
+        passed.tx_bytes = forwarded.rx_bytes;
+        passed.rx_bytes = forwarded.tx_bytes;
+      }
+      const Totals all = links.Of(link);
+      ExpectRead(Between(was.tx, now.tx), all.tx_bytes, all.tx_packets,
+                 passed.tx_bytes, uplink + " tx");
+      ExpectRead(Between(was.rx, now.rx), all.rx_bytes, all.rx_packets,
+                 passed.rx_bytes, uplink + " rx");
+    }
   }
 }
 
@@ -319,35 +389,12 @@ TEST_P(UplinksTest, LocalAndForwardedAreWhatEachUplinkCounted) {
 TEST_P(UplinksTest, ForwardedSctpCountsAsItsSegments) {
   const int family = Server().family();
   if (!KernelHas(family, SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
-  const UniqueFd map(
-      bpf_obj_get((meter_->pin_dir() + "/forwarded_by").c_str()));
-  if (!KernelAtLeast(6, 4) || !MayReadKernelMemory()) {
-    EXPECT_FALSE(map.ok());
-    return;
-  }
-  ASSERT_TRUE(map.ok());
-  // By incoming interface.
-  const auto forwarded = [&] {
-    std::vector<nm_forwarded> of_cpus(
-        static_cast<size_t>(libbpf_num_possible_cpus()));
-    std::map<uint32_t, Totals> totals;
-    nm_forwarded_key key = {};
-    for (bool first = true;
-         bpf_map_get_next_key(map.get(), first ? nullptr : &key, &key) == 0;
-         first = false) {
-      EXPECT_EQ(bpf_map_lookup_elem(map.get(), &key, of_cpus.data()), 0);
-      for (const nm_forwarded& one : of_cpus) {
-        totals[key.out].tx_bytes += static_cast<int64_t>(one.bytes);
-        totals[key.out].tx_packets += static_cast<int64_t>(one.packets);
-      }
-    }
-    return totals;
-  };
+  if (!MeasuresForwarded()) return;
   // The packets leave the LAN whole, and the gateway cuts them.
   const std::vector<std::string> whole = {
       "tx-generic-segmentation", "tx-sctp-segmentation", "tx-checksum"};
   lab_->lan.SetFeatures("l0", whole, true);
-  auto before = forwarded();
+  auto before = ReadUplinks();
   const Links links(lab_->gateway);
   const LinkCounters sent = lab_->lan.Counters("l0");
   const Address to = Server();
@@ -369,14 +416,16 @@ TEST_P(UplinksTest, ForwardedSctpCountsAsItsSegments) {
   server.Join();
   AwaitQuiet(lab_->gateway);
   lab_->lan.SetFeatures("l0", whole, false);
-  auto after = forwarded();
-  for (const char* link : {"sat0", "lan0"}) {
-    const auto index = static_cast<uint32_t>(lab_->gateway.Index(link));
-    Totals passed = after[index];
-    passed.tx_bytes -= before[index].tx_bytes;
-    passed.tx_packets -= before[index].tx_packets;
-    EXPECT_EQ(passed.tx_bytes, links.Of(link).tx_bytes) << link;
-    EXPECT_EQ(passed.tx_packets, links.Of(link).tx_packets) << link;
+  auto after = ReadUplinks();
+  for (const auto& [link, uplink] : kUplinks) {
+    if (uplink == "mobile") continue;
+    const UplinkCounts passed = Between(before[uplink].tx, after[uplink].tx);
+    EXPECT_EQ(passed.forwarded_bytes,
+              static_cast<uint64_t>(links.Of(link).tx_bytes))
+        << link;
+    EXPECT_EQ(passed.forwarded_packets,
+              static_cast<uint64_t>(links.Of(link).tx_packets))
+        << link;
   }
   EXPECT_LT(lab_->lan.Counters("l0").tx_packets - sent.tx_packets,
             static_cast<uint64_t>(links.Of("sat0").tx_packets))
