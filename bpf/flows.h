@@ -8,7 +8,7 @@
 
 #include <linux/bpf.h> /* struct bpf_spin_lock */
 
-#include "bpf/internal.h"
+#include "bpf/owner.h"
 
 enum nm_flow_kind {
   NM_FLOW_CONNECTION = 1, /* a TCP socket, by its cookie */

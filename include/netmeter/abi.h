@@ -345,7 +345,7 @@ struct nm_info {
   char suffixes[NM_SUFFIXES_BYTES];
   nm_u32 tcp_size; /* sizeof(struct nm_tcp) of the loader */
   /* How the programs add to a CPU's own cell, for `status`: 1 + enum nm_adds of
-     bpf/internal.h. 0: unknown. */
+     bpf/config.h. 0: unknown. */
   nm_u8 adds_received;
   nm_u8 adds_sent;
   /* The names of the uplinks, by NM_UPLINK_OF(). 0: none. An uplink keeps its

@@ -29,7 +29,7 @@
 #include <unordered_map>
 
 #include "absl/status/statusor.h"
-#include "bpf/internal.h"
+#include "bpf/owner.h"
 #include "lib/base/unique_fd.h"
 #include "lib/connections/owner_names.h"
 #include "lib/netlink/diag_message.h"

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "bpf/config.h"
 #include "flows.skel.h"
 #include "lib/base/cgroup.h"
 #include "lib/base/kernel_object.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "bpf/internal.h"
+#include "bpf/owner.h"
 #include "lib/base/clock.h"
 #include "lib/base/proc.h"
 

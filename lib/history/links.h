@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "bpf/internal.h"
 #include "lib/reader/difference.h"
 #include "lib/reader/uplink_maps.h"
+#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {

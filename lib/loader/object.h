@@ -10,7 +10,7 @@
 //
 // Between open and load the programs and maps exist only in libbpf's memory. The verifier
 // takes values set there as constants, so it skips branches that this kernel or
-// configuration does not need (nm_config in bpf/internal.h).
+// configuration does not need (nm_config in bpf/config.h).
 //
 // The kernel version does not tell what the kernel offers, because distributions add and
 // remove features. So the loader tries programs of a few instructions.

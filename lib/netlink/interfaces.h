@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "bpf/internal.h"
+#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {

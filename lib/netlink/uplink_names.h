@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "bpf/internal.h"
+#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {

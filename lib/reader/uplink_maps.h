@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bpf/internal.h"
 #include "lib/netlink/interfaces.h"
 #include "lib/netlink/uplink_names.h"
 #include "lib/reader/difference.h"
 #include "lib/reader/shared_maps.h"
+#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {

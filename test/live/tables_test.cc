@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "bpf/internal.h"
 #include "lib/base/unique_fd.h"
 #include "lib/testing/misattributed.h"
 #include "netmeter/abi.h"

@@ -6,6 +6,7 @@
 - shellcheck finds nothing in any shell script.
 - No comment goes beyond column 90: clang-format does not break them.
 - Includes between the rooms of lib point one way, and no room includes a tool.
+- Only the programs and the loader include bpf/internal.h: readers have abi.h.
 
 The test reads the tree itself, not a copy, so that a new file cannot be
 forgotten. It also runs without Bazel: test/style/style_test.py.
@@ -40,6 +41,10 @@ ROOMS = {
     "tools/": ("base", "netlink", "reader", "history", "connections", "tools"),
 }
 TESTS = re.compile(r"_test\.|^lib/testing/|/(loader_fixture|exporter_process|magma_fixture)\.")
+
+# Only the programs and the loader share these. The tests are those of programs.
+INTERNAL = re.compile(r'^#include "bpf/(internal\.h|\w+\.bpf\.h)"', re.MULTILINE)
+KNOWS_INTERNAL = ("bpf/", "lib/loader/", "test/program/", "test/fuzz/", "test/benchmark/")
 
 # A line that is a comment, or ends with one. A URL has no blank after its slashes.
 CPP_COMMENT = re.compile(r"^\s*/?\*|//\s|/\*\s")
@@ -128,6 +133,11 @@ class StyleTest(unittest.TestCase):
             allowed = ROOMS[re.sub(r"/.*", "/", room)]
             for include in re.findall(r'^#include "(lib/[^"]+)"', read(path), re.MULTILINE):
                 self.assertTrue(room_of(include) in (room, *allowed), "%s includes %s" % (path, include))
+
+    def test_only_the_programs_and_the_loader_include_what_is_theirs(self):
+        knows = {path for path in self.files if path.endswith(CPP) and INTERNAL.search(read(path))}
+        self.assertIn("lib/loader/object.h", knows)
+        self.assertEqual([path for path in sorted(knows) if not path.startswith(KNOWS_INTERNAL)], [])
 
 
 if __name__ == "__main__":
