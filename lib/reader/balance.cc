@@ -102,18 +102,24 @@ class Balancer {
         continue;
       }
       const Interface& interface = *found->second;
-      AddPresent(interface, entry.second.begin, &headers, &uplink);
-      if (open_.at(interface.index) > 1 ||
-          FindUplink(input_.patterns, interface.name) != asked.name) {
-        const std::string name = NameOf(entry.second);
+      const std::string was = NameOf(entry.second);
+      const bool has_left =
+          FindUplink(input_.patterns, interface.name) != asked.name;
+      if (has_left || open_.at(interface.index) > 1) {
         AddNote(
-            absl::StrCat(name, name == interface.name
-                                   ? " counted for two uplinks: a load was "
-                                     "interrupted"
-                                   : absl::StrCat(" is called ", interface.name,
-                                                  " now: it counted for two "
-                                                  "uplinks")),
+            was == interface.name
+                ? absl::StrCat(
+                      was, " counted for two uplinks: a load was interrupted")
+                : absl::StrCat("interface ", interface.index, " was ", was,
+                               " and is ", interface.name,
+                               " now: renamed, or another one with its number"),
             &uplink);
+      }
+      AddPresent(interface, entry.second.begin, &headers, &uplink);
+      if (has_left) {
+        UplinkInterface* const row = RowOf(interface.index, was, &uplink);
+        row->name = was;
+        row->has_left = true;
       }
     }
     // Interfaces that came later, and on which no socket had a packet yet.

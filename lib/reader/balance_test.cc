@@ -200,7 +200,10 @@ TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
   BalanceInput renamed = Input();
   renamed.interfaces[1].name = "sat9";
   EXPECT_THAT(BalanceUplinks(renamed)[0].unknown,
-              HasSubstr("sat0 is called sat9 now"));
+              HasSubstr("interface 2 was sat0 and is sat9 now: renamed, or "
+                        "another one with its number"));
+  EXPECT_THAT(NamesOf(BalanceUplinks(renamed)[0]), ElementsAre("sat0"));
+  EXPECT_TRUE(BalanceUplinks(renamed)[0].interfaces[0].has_left);
   BalanceInput twice = Input();
   twice.entries.push_back(MakeEntry(2, 2, "sat0", 3000, 15));
   EXPECT_THAT(BalanceUplinks(twice)[0].unknown,

@@ -165,11 +165,18 @@ class UplinksTest(GatewayTest):
             one.sendto(b"x", ("10.77.9.2", 9))  # of a process outside of the meter
         self.meter.run([lab.PYTHON, "-c", "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.77.9.2', 9))"])
         self.assertEqual(self.balance()["lte"]["interfaces"], ["wwan3", "wwan9"])
+        index = str(socket.if_nametoindex("wwan9"))
         lab.run("ip", "link", "delete", "wwan9")
         row = self.balance()["lte"]
         self.assertIsNone(row["tx"]["unnamed_bytes"])
         self.assertEqual(row["unknown"], "wwan9 has gone, and what it had counted with it")
         self.assertRegex(self.uplinks().decode(), "(?m)^lte: unnamed is not known: wwan9 has gone")
+        # It said that wwan9 was called eth9 now, and counted for two uplinks.
+        lab.run("ip", "link", "add", "eth9", "index", index, "type", "bridge")
+        row = self.balance()["lte"]
+        why = "interface %s was wwan9 and is eth9 now: renamed, or another one with its number" % index
+        self.assertEqual((row["unknown"], row["interfaces"]), (why, ["wwan3"]))
+        lab.run("ip", "link", "delete", "eth9")
 
     def test_6_bpftool_shows_names_as_text(self):
         """They were lists of decimal bytes."""
