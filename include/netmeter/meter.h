@@ -200,10 +200,11 @@ class Meter {
   // network namespace of the uplinks. Reads the series first and the interfaces last, so
   // an interface has no less than its parts.
   //
-  // Unlike other reads it makes system calls each time: it opens the pins of five maps,
-  // makes two calls of bpf(2) for each of their elements, and asks the kernel for all
-  // interfaces (rtnetlink(7)). That takes below a millisecond on a host with ten
-  // interfaces. `forwarded_clients` adds up to 16,384 elements.
+  // Unlike other reads it makes system calls each time. It opens the pins of five maps,
+  // makes two calls of bpf(2) for each interface and pattern and one for 32 pairs of
+  // interfaces or clients, and asks the kernel for all interfaces (rtnetlink(7)). That
+  // takes less than a millisecond on a host with a few interfaces, and more with
+  // `forwarded_clients`, which adds up to 16,384 rows.
   //   NotFound            the meter never had uplinks; the message says what to do
   //   FailedPrecondition  the uplinks are those of another network namespace; or the maps
   //                       are of another version

@@ -54,7 +54,7 @@ inline int NextKey(int fd, const void* key, void* next) {
       syscall(__NR_bpf, BPF_MAP_GET_NEXT_KEY, &attributes, sizeof(attributes)));
 }
 
-// 0, or -1 with errno. Of a map with values for each CPU, writes all of them.
+// 0, or -1 with errno.
 inline int LookUpElement(int fd, const void* key, void* value) {
   bpf_attr attributes;
   memset(&attributes, 0, sizeof(attributes));
@@ -63,6 +63,27 @@ inline int LookUpElement(int fd, const void* key, void* value) {
   attributes.value = reinterpret_cast<uintptr_t>(value);
   return static_cast<int>(
       syscall(__NR_bpf, BPF_MAP_LOOKUP_ELEM, &attributes, sizeof(attributes)));
+}
+
+// Reads up to *count elements after position `from` (null: the first ones), and writes
+// their number to *count and their position to *to. Both positions have room for a key.
+// For a map with values for each CPU, writes those of all possible CPUs. 0, or -1 with
+// errno: ENOENT if these are the last ones. A hash map with such values has this since
+// 5.6, an array since 5.13.
+inline int LookUpElements(int fd, const void* from, void* to, void* keys,
+                          void* values, uint32_t* count) {
+  bpf_attr attributes;
+  memset(&attributes, 0, sizeof(attributes));
+  attributes.batch.map_fd = static_cast<__u32>(fd);
+  attributes.batch.in_batch = reinterpret_cast<uintptr_t>(from);
+  attributes.batch.out_batch = reinterpret_cast<uintptr_t>(to);
+  attributes.batch.keys = reinterpret_cast<uintptr_t>(keys);
+  attributes.batch.values = reinterpret_cast<uintptr_t>(values);
+  attributes.batch.count = *count;
+  const long result =
+      syscall(__NR_bpf, BPF_MAP_LOOKUP_BATCH, &attributes, sizeof(attributes));
+  *count = attributes.batch.count;
+  return static_cast<int>(result);
 }
 
 }  // namespace internal

@@ -26,8 +26,9 @@ namespace internal {
 namespace {
 
 // The largest NR_CPUS of any architecture: the kernel writes a value for each CPU, and
-// room for all of them needs no trust in a number.
+// room for all of them needs no trust in a number. Only what it writes takes memory.
 constexpr size_t kMostCpus = 8192;
+constexpr uint32_t kBatch = 32;
 
 absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* pin,
                                  size_t key_size, size_t value_size) {
@@ -53,27 +54,6 @@ absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* pin,
   return fd;
 }
 
-// Calls body(key) for each element, whose value is in *value. Elements that are added or
-// removed meanwhile may be seen or not.
-template <typename Key, typename Body>
-absl::Status ForEachKey(int fd, const char* pin, void* value,
-                        const Body& body) {
-  Key key = {}, next = {};
-  const Key* from = nullptr;
-  while (NextKey(fd, from, &next) == 0) {
-    key = next;
-    from = &key;
-    if (LookUpElement(fd, &key, value) == 0) {
-      body(key);
-    } else if (errno != ENOENT) {
-      return ErrnoStatus(errno, absl::StrCat("read ", pin));
-    }
-  }
-  // Any other error must be reported: otherwise the rest of the map would be missing.
-  if (errno != ENOENT) return ErrnoStatus(errno, absl::StrCat("read ", pin));
-  return absl::OkStatus();
-}
-
 // Calls body(key, sum over CPUs) for each element. Values are 64-bit counters.
 template <typename Key, typename Value, typename Body>
 absl::Status ForEachSum(const std::string& pin_dir, const char* pin,
@@ -82,28 +62,55 @@ absl::Status ForEachSum(const std::string& pin_dir, const char* pin,
   if (!fd.ok()) return fd.status();
   constexpr size_t kCounters = sizeof(Value) / sizeof(uint64_t);
   using Counts = std::array<uint64_t, kCounters>;
-  const std::unique_ptr<Counts[]> of_cpus(new Counts[kMostCpus]);
-  return ForEachKey<Key>(fd->get(), pin, of_cpus.get(), [&](const Key& key) {
-    Counts sums = {};
-    for (size_t cpu = 0; cpu < std::min(cpus, kMostCpus); ++cpu) {
-      for (size_t i = 0; i < kCounters; ++i) sums[i] += of_cpus[cpu][i];
+  const std::unique_ptr<Counts[]> values(new Counts[kBatch * kMostCpus]);
+  Key keys[kBatch], from, to;
+  bool is_first = true;
+  for (bool is_last = false; !is_last; is_first = false, from = to) {
+    uint32_t count = kBatch;
+    if (LookUpElements(fd->get(), is_first ? nullptr : &from, &to, keys,
+                       values.get(), &count) != 0) {
+      // Another error must be reported: the rest of the map would be missing.
+      is_last = errno == ENOENT;
+      if (!is_last) return ErrnoStatus(errno, absl::StrCat("read ", pin));
     }
-    Value sum;
-    static_assert(sizeof(sum) == sizeof(sums));
-    memcpy(&sum, sums.data(), sizeof(sum));
-    if (sums != Counts()) body(key, sum);
-  });
+    for (size_t i = 0; i < count; ++i) {
+      Counts sums = {};
+      for (size_t cpu = 0; cpu < cpus; ++cpu) {
+        for (size_t j = 0; j < kCounters; ++j) {
+          sums[j] += values[i * cpus + cpu][j];
+        }
+      }
+      Value sum;
+      static_assert(sizeof(sum) == sizeof(sums));
+      memcpy(&sum, sums.data(), sizeof(sum));
+      if (sums != Counts()) body(keys[i], sum);
+    }
+  }
+  return absl::OkStatus();
 }
 
+// Calls body(key, value) for each element. Elements that are added or removed meanwhile
+// may be seen or not. A trie has no LookUpElements() before 5.14.
 template <typename Key, typename Value, typename Body>
 absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
                        const Body& body) {
   const auto fd = OpenMap(pin_dir, pin, sizeof(Key), sizeof(Value));
   if (absl::IsNotFound(fd.status())) return HasNoUplinks(pin_dir);
   if (!fd.ok()) return fd.status();
+  Key key = {}, next = {};
   Value value = {};
-  return ForEachKey<Key>(fd->get(), pin, &value,
-                         [&](const Key& key) { body(key, value); });
+  const Key* from = nullptr;
+  while (NextKey(fd->get(), from, &next) == 0) {
+    key = next;
+    from = &key;
+    if (LookUpElement(fd->get(), &key, &value) == 0) {
+      body(key, value);
+    } else if (errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("read ", pin));
+    }
+  }
+  if (errno != ENOENT) return ErrnoStatus(errno, absl::StrCat("read ", pin));
+  return absl::OkStatus();
 }
 
 // The names of interfaces by index.
@@ -149,7 +156,9 @@ absl::Status HasNoUplinks(const std::string& pin_dir) {
 
 absl::StatusOr<ForwardedReading> ReadForwarded(const SharedMaps& maps) {
   const std::string& pin_dir = maps.directory();
-  const size_t cpus = maps.view().cells_per_series - 1;  // and the shared cell
+  // A series has a cell for each, and the shared one.
+  const size_t cpus =
+      std::min<size_t>(maps.view().cells_per_series - 1, kMostCpus);
   ForwardedReading traffic;
   // Read before the pairs, so that clients have no more than their interface.
   const absl::Status clients = ForEachSum<nm_client_key, nm_client>(

@@ -565,8 +565,8 @@ class Meter:
         """The uplinks of the configuration, and those that it had before.
 
         Needs root or the group of the pins, and the network namespace of the
-        uplinks. Makes system calls each time: it opens five maps, makes two calls
-        for each of their elements, and asks the kernel for all interfaces.
+        uplinks. Makes system calls each time: it reads five maps, and asks the
+        kernel for all interfaces.
 
         Raises:
           NotFoundError            the meter never had uplinks; the message says
