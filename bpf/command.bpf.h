@@ -50,12 +50,13 @@ static __always_inline int run_command(struct __sk_buff *skb) {
   switch (command.code) {
     case NM_COMMAND_INFO:
       /* The buffer is the map itself, and a load that fails would clear it. */
-      if (skb->len < sizeof(command) + sizeof(*info)) return -1;
+      if (skb->len < sizeof(command) + nm_config.info_size) return -1;
       /* Readers must drop what they derived from the old info: without the suffixes of
        * the new one, a name on the wire has another label. */
       COUNT(moves, 1);
       closed = info->closed;
-      error = bpf_skb_load_bytes(skb, sizeof(command), info, sizeof(*info));
+      error =
+          bpf_skb_load_bytes(skb, sizeof(command), info, nm_config.info_size);
       info->closed = closed;
       COUNT(moves, 1);
       return error ? -1 : 0;

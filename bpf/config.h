@@ -69,6 +69,10 @@ struct nm_config {
   nm_u32 first_names;
   nm_u32 ingress_adds; /* enum nm_adds: atomic, or not */
   nm_u32 egress_adds;  /* the same for nm_egress; its variants use the others */
+  /* Bytes of the meter's records that these programs use: those of a meter that an older
+   * version made are shorter. */
+  nm_u32 info_size;
+  nm_u32 stats_size;
   nm_u32 max_series;
   nm_u32 max_names;
   nm_u32 max_user_names; /* quota of one user; root has none */

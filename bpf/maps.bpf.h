@@ -291,11 +291,18 @@ static __always_inline struct nm_stats *stats_of_meter(void) {
   return bpf_map_lookup_elem(&nm_stats, &zero);
 }
 
+/* Whether the meter's stats have this field. The compiler knows that those of 1.0.0 are
+ * there, and the verifier knows the others. */
+#define NM_HAS_COUNTER(field)                                           \
+  (__builtin_offsetof(struct nm_stats, field) < NM_STATS_LEAST_BYTES || \
+   __builtin_offsetof(struct nm_stats, field) < nm_config.stats_size)
+
 /* Adds to one field of stats. */
-#define COUNT(field, amount)                                  \
-  do {                                                        \
-    struct nm_stats *stats_ = stats_of_meter();               \
-    if (stats_) __sync_fetch_and_add(&stats_->field, amount); \
+#define COUNT(field, amount)                        \
+  do {                                              \
+    struct nm_stats *stats_ = stats_of_meter();     \
+    if (NM_HAS_COUNTER(field) && stats_)            \
+      __sync_fetch_and_add(&stats_->field, amount); \
   } while (0)
 
 /* --- Extents -------------------------------------------------------------- */

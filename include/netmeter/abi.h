@@ -41,8 +41,10 @@
  * of another major version must refuse. A new minor version may add fields in the
  * reserved space of nm_info and nm_stats, or at their ends, and raises NM_ABI_MINOR.
  * Readers use NM_ABI_MINOR to distinguish a 0 from a field that an older loader does not
- * count, and must accept structs that are longer than they know. All other values keep
- * their size.
+ * count. Both structs may be longer than a reader or a loader knows, or shorter: of at
+ * least NM_INFO_LEAST_BYTES and NM_STATS_LEAST_BYTES. info->info_size and stats_size are
+ * what the last loader knew; what is beyond is 0 or old. All other values keep their
+ * size.
  */
 #ifndef NETMETER_ABI_H_
 #define NETMETER_ABI_H_
@@ -309,6 +311,10 @@ NM_STATIC_ASSERT(sizeof(struct nm_stats) == 28 * 8 + 36 * 8);
 #define NM_FEATURE_MPTCP (1ULL << 4)            /* subflows have owners */
 #define NM_FEATURE_CGROUP_NAMES (1ULL << 5)     /* units, containers */
 #define NM_FEATURE_FORWARDED (1ULL << 6)        /* forwarded, by uplink */
+
+/* The fields that 1.0.0 has. */
+#define NM_INFO_LEAST_BYTES 1040
+#define NM_STATS_LEAST_BYTES 224
 
 #define NM_VERSION_BYTES 32
 #define NM_KERNEL_BYTES 64

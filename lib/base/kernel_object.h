@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -61,17 +62,14 @@ bool GetInfo(int fd, Info* info) {
 // not an array, or if its values are over 1 MiB.
 bool ReadWholeValue(int fd, std::vector<char>* value);
 
-// Reads a value that begins with a Value. A newer version's value may be longer. Also
-// returns false and sets errno if the value is shorter.
+// Reads the record of a map. That of another version may be longer or shorter; what a
+// shorter one lacks is 0. Errors as ReadWholeValue().
 template <typename Value>
 bool ReadOnlyValue(int fd, Value* value) {
   std::vector<char> whole;
   if (!ReadWholeValue(fd, &whole)) return false;
-  if (whole.size() < sizeof(*value)) {
-    errno = EINVAL;
-    return false;
-  }
-  memcpy(value, whole.data(), sizeof(*value));
+  *value = {};
+  memcpy(value, whole.data(), std::min(whole.size(), sizeof(*value)));
   return true;
 }
 

@@ -541,18 +541,15 @@ void CopyText(absl::string_view text, char (&field)[N]) {
   memcpy(field, text.data(), std::min(text.size(), N - 1));
 }
 
-// The sizes come first in the struct, so that a reader of another version knows how much
-// it may read (CheckInfo() in lib/reader/shared_maps.h). Only nm_command sets `closed`.
+// WriteInfo() adds what the object knows. Only nm_command sets `closed`.
 nm_info MakeInfo(const Plan& plan) {
   const Config& config = plan.config;
   nm_info info = {};
   info.magic = NM_MAGIC;
   info.abi_major = NM_ABI_MAJOR;
   info.abi_minor = NM_ABI_MINOR;
-  info.info_size = sizeof(nm_info);
   info.cell_size = sizeof(nm_cell);
   info.name_size = sizeof(nm_name);
-  info.stats_size = sizeof(nm_stats);
   info.tcp_size = sizeof(nm_tcp);
   info.cells_per_series = plan.sizes.cells_per_series;
   info.max_series = config.max_series;

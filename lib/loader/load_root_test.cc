@@ -23,6 +23,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/kernel_object.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -287,6 +288,82 @@ TEST_F(LoaderRootTest, TablesGrowByExtentsThatReadersFollow) {
   EXPECT_THAT(LoadError(),
               HasSubstr("max_series: tables made for 64 grow to 512 at most "
                         "(run: netmeter-loader load --restart "));
+}
+
+// Replaces a pinned record by one of another size, with its content.
+void Resize(const std::string& path, const char* name, uint32_t size) {
+  const uint32_t zero = 0;
+  std::vector<char> value;
+  {
+    const UniqueFd old(bpf_obj_get(path.c_str()));
+    ASSERT_TRUE(old.ok() && ReadWholeValue(old.get(), &value)) << path;
+  }
+  value.resize(size);
+  LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
+  const UniqueFd fd(bpf_map_create(BPF_MAP_TYPE_ARRAY, name, sizeof(zero), size,
+                                   1, &options));
+  ASSERT_TRUE(fd.ok());
+  ASSERT_EQ(bpf_map_update_elem(fd.get(), &zero, value.data(), BPF_ANY), 0);
+  ASSERT_EQ(bpf_map_freeze(fd.get()), 0);
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  ASSERT_EQ(bpf_obj_pin(fd.get(), path.c_str()), 0);
+}
+
+// Versions of one major ABI take over each other's meters, and read them: their records
+// are shorter or longer. Every addition beyond the spare bytes cost the counters.
+TEST_F(LoaderRootTest, RecordsOfOtherVersionsKeepCounting) {
+  MustLoad();
+  const auto total = [&] {
+    MeterOptions options;
+    options.pin_dir = config_.pin_dir;
+    const auto meter = Meter::Open(options);
+    EXPECT_TRUE(meter.ok()) << meter.status();
+    uint64_t bytes = 0;
+    std::vector<netmeter::Sample> samples;
+    if (!meter.ok()) return bytes;
+    EXPECT_TRUE((*meter)->ReadHost(&samples).ok());
+    for (const auto& sample : samples) bytes += sample.tx_payload_bytes;
+    return bytes;
+  };
+  uint64_t sent = 0;
+  const auto send = [&] {
+    SendFromCgroup(100);
+    sent += 100;
+    EXPECT_EQ(total(), sent);
+  };
+  send();
+  const struct {
+    uint32_t info, stats, info_used, stats_used;
+  } records[] = {
+      {NM_INFO_LEAST_BYTES, NM_STATS_LEAST_BYTES, NM_INFO_LEAST_BYTES,
+       NM_STATS_LEAST_BYTES},
+      {sizeof(nm_info) + 64, sizeof(nm_stats) + 64, sizeof(nm_info),
+       sizeof(nm_stats)},
+  };
+  for (const auto& record : records) {
+    Resize(Pin("info"), "nm_info", record.info);
+    Resize(Pin("stats"), "nm_stats", record.stats);
+    EXPECT_EQ(total(), sent);  // the reader of another version
+    config_.decimal_sizes = !config_.decimal_sizes;
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_EQ(total(), sent);
+    send();
+    const UniqueFd fd(bpf_obj_get(Pin("info").c_str()));
+    nm_info info = {};
+    ASSERT_TRUE(ReadOnlyValue(fd.get(), &info));
+    EXPECT_EQ(info.info_size, record.info_used);
+    EXPECT_EQ(info.stats_size, record.stats_used);
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    SendTagged(static_cast<int>(sent), 3);  // new names and series
+    sent += 3 * 10;
+    EXPECT_EQ(total(), sent);
+  }
+  // No version of this ABI made these.
+  Resize(Pin("stats"), "nm_stats", NM_STATS_LEAST_BYTES - 8);
+  config_.decimal_sizes = !config_.decimal_sizes;
+  EXPECT_THAT(
+      LoadError(),
+      HasSubstr("/stats has another layout than this version's (run: "));
 }
 
 TEST_F(LoaderRootTest, ARestartUnloadsAndLoadsInOneStep) {

@@ -438,6 +438,8 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   config.names_extents = ExtentsFor(config.first_names, sizes.max_names);
   config.ingress_adds = options.adds.ingress;
   config.egress_adds = options.adds.egress;
+  config.info_size = sizeof(nm_info);
+  config.stats_size = sizeof(nm_stats);
   config.max_series = sizes.max_series;
   config.max_names = sizes.max_names;
   config.max_user_names = quota(sizes.max_names);
@@ -536,14 +538,24 @@ absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
   bpf_map_info about = {};
   if (!GetInfo(fd, &about))
     return ErrnoStatus(errno, absl::StrCat("read ", pin));
-  if (about.type != bpf_map__type(ours) ||
-      about.key_size != bpf_map__key_size(ours) ||
-      about.value_size != bpf_map__value_size(ours)) {
+  // The records of another minor version may be longer or shorter.
+  const uint32_t size = bpf_map__value_size(ours);
+  nm_config& config = const_cast<nm_config&>(skeleton_->rodata->nm_config);
+  bool fits = about.value_size == size;
+  if (pin == PinOf(kInfo)) {
+    fits = about.value_size >= NM_INFO_LEAST_BYTES;
+    config.info_size = std::min(size, about.value_size);
+  } else if (pin == PinOf(kStats)) {
+    fits = about.value_size >= NM_STATS_LEAST_BYTES;
+    config.stats_size = std::min(size, about.value_size);
+  }
+  if (!fits || about.type != bpf_map__type(ours) ||
+      about.key_size != bpf_map__key_size(ours)) {
     return absl::FailedPreconditionError(absl::StrCat(
         pin_dir, "/", pin, " has another layout than this version's (",
         RestartCommand(pin_dir), ")"));
   }
-  // libbpf takes the number of entries from the map.
+  // libbpf takes the number of entries, and the size of a value, from the map.
   if (int error = bpf_map__reuse_fd(ours, fd)) {
     return ErrnoStatus(error, absl::StrCat("reuse ", pin));
   }
@@ -655,6 +667,8 @@ absl::Status MeterObject::WriteInfo(const nm_info& asked) const {
   info.forwarded_since_ns = (info.features & NM_FEATURE_FORWARDED) != 0
                                 ? uplinks.forwarded_since_ns
                                 : 0;
+  info.info_size = skeleton_->rodata->nm_config.info_size;
+  info.stats_size = skeleton_->rodata->nm_config.stats_size;
   return RunCommand(NM_COMMAND_INFO, &info, sizeof(info)).status();
 }
 
@@ -701,10 +715,9 @@ absl::Status MeterObject::PushFreeIds() const {
     NETMETER_RETURN_IF_ERROR(
         RunCommand(NM_COMMAND_FREE, &range, sizeof(range), range.end).status());
   }
-  nm_stats stats = {};
-  const uint32_t zero = 0;
-  if (int error = bpf_map_lookup_elem(MapFd("stats"), &zero, &stats)) {
-    return ErrnoStatus(error, "read stats");
+  nm_stats stats;
+  if (!ReadOnlyValue(MapFd("stats"), &stats)) {
+    return ErrnoStatus(errno, "read stats");
   }
   return NM_SLOT_FIRST + stats.slots_made < config.max_series ||
                  NM_NAME_FIRST + stats.names_made < config.max_names

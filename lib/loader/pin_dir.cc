@@ -157,18 +157,11 @@ absl::Status ReadInfo(const PinDir& pins, LoadedMeter* meter) {
   NETMETER_ASSIGN_OR_RETURN(const UniqueFd info, pins.OpenIfPinned("info"));
   if (!info.ok()) return absl::OkStatus();
   nm_info read = {};
-  bpf_map_info about = {};
-  const uint32_t zero = 0;
-  if (!GetInfo(info.get(), &about)) {
-    return ErrnoStatus(errno, absl::StrCat("look at ", path));
-  }
-  const bool fits =
-      about.type == BPF_MAP_TYPE_ARRAY && about.value_size == sizeof(read);
-  if (fits && bpf_map_lookup_elem(info.get(), &zero, &read) != 0) {
+  if (!ReadOnlyValue(info.get(), &read) && errno != EINVAL) {
     return ErrnoStatus(errno, absl::StrCat("read ", path));
   }
-  if (!fits || read.magic != NM_MAGIC || read.abi_major != NM_ABI_MAJOR ||
-      read.tcp_size != sizeof(nm_tcp)) {
+  if (read.info_size < NM_INFO_LEAST_BYTES || read.magic != NM_MAGIC ||
+      read.abi_major != NM_ABI_MAJOR || read.tcp_size != sizeof(nm_tcp)) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, " is not of this version's ABI (run the loader that made it: ",
         LoaderCommand("unload", pins.path()), "; or ",

@@ -78,6 +78,9 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, uplinks_network), 1024u);
   EXPECT_EQ(offsetof(nm_info, forwarded_since_ns), 1032u);
   EXPECT_EQ(offsetof(nm_info, reserved), 1040u);
+  EXPECT_EQ(NM_INFO_LEAST_BYTES, 1040);
+  EXPECT_EQ(offsetof(nm_stats, reserved), 224u);
+  EXPECT_EQ(NM_STATS_LEAST_BYTES, 224);
   EXPECT_EQ(offsetof(nm_stats, slots_allocated), 0u);
   EXPECT_EQ(offsetof(nm_stats, refused_controls), 112u);
 }

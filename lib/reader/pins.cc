@@ -141,6 +141,11 @@ const char* PinOf(SharedMap map) { return Find(map).pin; }
 
 uint32_t ValueSizeOf(SharedMap map) { return kValueSizes[map]; }
 
+uint32_t LeastValueSizeOf(SharedMap map) {
+  if (map == kInfo) return NM_INFO_LEAST_BYTES;
+  return map == kStats ? NM_STATS_LEAST_BYTES : ValueSizeOf(map);
+}
+
 Entries EntriesOf(SharedMap map) { return Find(map).entries; }
 
 std::vector<SharedMap> OpeningOrder() {

@@ -127,9 +127,12 @@ constexpr char kClientsPin[] = "clients";
 constexpr char kForwardersPin[] = "forwarders";
 
 // The file name of a shared map's pin, and the size of its values. The size is fixed
-// within a major version of the ABI, but `info` and `stats` may grow at their ends.
+// within a major version of the ABI, except those of `info` and `stats`.
 const char* PinOf(SharedMap map);
 uint32_t ValueSizeOf(SharedMap map);
+// The least size that a map of another minor version may have. Other maps than `info` and
+// `stats` have ValueSizeOf().
+uint32_t LeastValueSizeOf(SharedMap map);
 Entries EntriesOf(SharedMap map);
 
 // The shared maps in the order in which a reader opens them. `info` is first: if `info`

@@ -343,11 +343,13 @@ absl::Status CheckShape(SharedMap map, const MapShape& shape,
       (shape.flags & BPF_F_MMAPABLE) == 0) {
     return NotOurs(where, "it is not a BPF array that can be mapped");
   }
-  const bool may_grow = map == kInfo || map == kStats;
-  const uint32_t expected = ValueSizeOf(map);
-  if (may_grow ? shape.value_size < expected : shape.value_size != expected) {
+  const bool may_differ = map == kInfo || map == kStats;
+  const uint32_t least = LeastValueSizeOf(map);
+  // Fields beyond the end of a shorter record are 0: the kernel maps whole pages.
+  static_assert(sizeof(nm_info) <= 4096 && sizeof(nm_stats) <= 4096);
+  if (may_differ ? shape.value_size < least : shape.value_size != least) {
     return NotOurs(where, absl::StrCat("its values have ", shape.value_size,
-                                       " bytes, expected ", expected));
+                                       " bytes, expected ", least));
   }
   return absl::OkStatus();
 }
@@ -438,7 +440,8 @@ absl::Status CheckInfo(const nm_info& info, const std::string& where) {
         absl::StrCat(where, " has no map `tcp` of ABI ", NM_ABI_MAJOR, ".",
                      NM_ABI_MINOR, " (install a newer netmeter-loader)"));
   }
-  if (info.info_size < sizeof(nm_info) || info.stats_size < sizeof(nm_stats) ||
+  if (info.info_size < NM_INFO_LEAST_BYTES ||
+      info.stats_size < NM_STATS_LEAST_BYTES ||
       info.cell_size != sizeof(nm_cell) || info.name_size != sizeof(nm_name)) {
     return NotOurs(where, absl::StrCat("sizes info=", info.info_size, " cell=",
                                        info.cell_size, " name=", info.name_size,
