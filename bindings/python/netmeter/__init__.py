@@ -557,9 +557,8 @@ class Meter:
     def read_health(self) -> Health:
         """The meter's own state. Raises as read_host()."""
         *fields, misattributed = self._open_meter().read_health()
-        return Health(
-            *fields, tuple(Misattribution(*row) for row in misattributed)
-        )
+        fields.append(tuple(Misattribution(*row) for row in misattributed))
+        return Health(*fields)
 
     def read_uplinks(self) -> List[Uplink]:
         """The uplinks of the configuration, and those that it had before.
