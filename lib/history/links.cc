@@ -27,6 +27,8 @@
 #include <iterator>
 #include <set>
 
+#include "lib/netlink/not_counted.h"
+
 namespace netmeter {
 namespace internal {
 namespace {
@@ -183,15 +185,9 @@ class Counting {
   // kOtherUplink: it is in no uplink of the configuration, or on another interface of
   // its own uplink, such as a VLAN, or a bridge on its port.
   std::string UplinkOf(const Interface& here) const {
-    const std::string uplink = FindUplink(reading_.patterns, here.name);
-    const auto is_below = [&](const Interface& other) {
-      return (other.index == here.lower || other.master == here.index) &&
-             FindUplink(reading_.patterns, other.name) == uplink;
-    };
-    return std::any_of(reading_.interfaces.begin(), reading_.interfaces.end(),
-                       is_below)
-               ? kOtherUplink
-               : uplink;
+    return FindBelow(here, reading_.patterns, reading_.interfaces) == nullptr
+               ? FindUplink(reading_.patterns, here.name)
+               : kOtherUplink;
   }
 
   void Add(const std::string& uplink, const std::string& interface,

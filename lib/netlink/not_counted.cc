@@ -71,6 +71,18 @@ std::vector<NotCounted> FindNotCounted(
   return all;
 }
 
+const Interface* FindBelow(const Interface& interface, const Uplinks& uplinks,
+                           const std::vector<Interface>& interfaces) {
+  const std::string uplink = FindUplink(uplinks, interface.name);
+  const auto found = std::find_if(
+      interfaces.begin(), interfaces.end(), [&](const Interface& other) {
+        return (other.index == interface.lower ||
+                other.master == interface.index) &&
+               FindUplink(uplinks, other.name) == uplink;
+      });
+  return found == interfaces.end() ? nullptr : &*found;
+}
+
 std::string NoteOf(const NotCounted& not_counted) {
   return absl::StrCat("uplinks: ", ToTerminal(not_counted.uplink), ": ",
                       ToTerminal(not_counted.interface), ": ", not_counted.why);

@@ -31,6 +31,11 @@ struct NotCounted {
 std::vector<NotCounted> FindNotCounted(
     const Uplinks& uplinks, const std::vector<Interface>& interfaces);
 
+// The interface that `interface` is on, such as that of a VLAN, or a port of it, if both
+// are in one uplink: both count the same packets. Null if there is none.
+const Interface* FindBelow(const Interface& interface, const Uplinks& uplinks,
+                           const std::vector<Interface>& interfaces);
+
 // "uplinks: satellite: sta0: no such interface".
 std::string NoteOf(const NotCounted& not_counted);
 

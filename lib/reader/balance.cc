@@ -115,12 +115,14 @@ class Balancer {
                                " now: renamed, or another one with its number"),
             &uplink);
       }
-      AddPresent(interface, entry.second.begin, &headers, &uplink);
-      if (has_left) {
-        UplinkInterface* const row = RowOf(interface.index, was, &uplink);
-        row->name = was;
-        row->has_left = true;
+      if (!has_left) {
+        Add(interface, entry.second.begin, &headers, &uplink);
+        continue;
       }
+      AddPresent(interface, entry.second.begin, &headers, &uplink);
+      UplinkInterface* const row = RowOf(interface.index, was, &uplink);
+      row->name = was;
+      row->has_left = true;
     }
     // Interfaces that came later, and on which no socket had a packet yet.
     for (const Interface& interface : input_.interfaces) {
@@ -130,7 +132,7 @@ class Balancer {
           FindUplink(input_.patterns, interface.name) != asked.name) {
         continue;
       }
-      AddPresent(interface, {}, &headers, &uplink);
+      Add(interface, {}, &headers, &uplink);
     }
     AddNotCounted(&uplink);
     // Elements of a hash table have no order.
@@ -176,6 +178,24 @@ class Balancer {
       size = interface.header;
     }
   };
+
+  // Two interfaces of one uplink may have the same packets. These count once.
+  void Add(const Interface& interface, const nm_interface_counts& base,
+           LinkHeaders* headers, Uplink* uplink) const {
+    const Interface* const below =
+        uplink->name == kOtherUplink
+            ? nullptr
+            : FindBelow(interface, input_.patterns, input_.interfaces);
+    if (below == nullptr) {
+      AddPresent(interface, base, headers, uplink);
+      return;
+    }
+    uplink->interfaces.emplace_back();
+    uplink->interfaces.back().name = interface.name;
+    uplink->interfaces.back().not_counted =
+        absl::StrCat("its packets count as those of ", below->name);
+    headers->Add(interface);
+  }
 
   static void AddPresent(const Interface& interface,
                          const nm_interface_counts& base, LinkHeaders* headers,

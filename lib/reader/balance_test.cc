@@ -144,6 +144,23 @@ TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
   EXPECT_EQ(satellite.unknown, "");
 }
 
+// With `satellite: [sat0*]` each packet of the VLAN sat0.100 counted twice.
+TEST(Balance, AnInterfaceOnAnotherOfItsUplinkCountsNothing) {
+  BalanceInput input = Input();
+  input.patterns["satellite"] = {"sat0*"};
+  input.interfaces.push_back(MakeInterface(9, "sat0.100", 300, 3));
+  input.interfaces.back().lower = 2;
+  for (int i = 0; i < 2; ++i) {
+    const Uplink satellite = BalanceUplinks(input)[0];
+    EXPECT_THAT(NamesOf(satellite), ElementsAre("sat0"));
+    EXPECT_EQ(satellite.tx.interface_bytes, 4000u);
+    ASSERT_EQ(satellite.interfaces.size(), 2u);
+    EXPECT_EQ(satellite.interfaces[1].not_counted,
+              "its packets count as those of sat0");
+    input.entries.push_back(MakeEntry(9, 1, "sat0.100", 0, 0));
+  }
+}
+
 // Two calls printed the same interfaces in another order.
 TEST(Balance, InterfacesAreInOrder) {
   BalanceInput input = Input();
