@@ -62,7 +62,8 @@ struct MagmaOptions : PublishOptions {
   // TCP series or 3,050 others if names have 64 bytes, and at 3,400 or 5,500 if they
   // have 16 (lib/publish/container_test.cc). To save room, first drop a `destination`
   // that is not needed. In kUnregistered, "overflow" keeps a folded series even after its
-  // service has registered.
+  // service has registered. The two families of uplinks are left out if they need more
+  // than 32 KiB, which is enough for some 150 interfaces.
   size_t max_bytes = 4000000;
 };
 
@@ -77,8 +78,9 @@ class MagmaMetrics {
   // its type and every metric its value, even if they are zero, because orc8r drops a
   // whole upload if one is missing. If the meter cannot be read, or if memory runs out,
   // the result is one family, netmeter_up, of value 0. If memory does not suffice for
-  // that either, the result is empty. Costs one read of the meter, so no system call, and
-  // the memory of the result.
+  // that either, the result is empty. Costs one read of the meter and the memory of the
+  // result, without a system call. If the meter has uplinks and the options their
+  // families, it also makes the calls of Meter::ReadUplinks().
   std::string Serialize() const;
 
  private:

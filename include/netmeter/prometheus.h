@@ -39,7 +39,9 @@ class PrometheusCollectable : public prometheus::Collectable {
 
   // Never throws. If the meter cannot be read, or if memory runs out, the result is
   // netmeter_up 0. If memory does not suffice for that either, the result is empty.
-  // Costs one read of the meter, so no system call, and the memory of the result.
+  // Costs one read of the meter and the memory of the result, without a system call. If
+  // the meter has uplinks and the options their families, it also makes the calls of
+  // Meter::ReadUplinks().
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:

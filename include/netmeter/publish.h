@@ -52,11 +52,13 @@
 //   netmeter_misattributed_names_total      totals above, but not under its own name
 //   netmeter_misattributed_processes_total
 //   netmeter_misattributed_sockets_total
+//   netmeter_uplink_bytes_total      {uplink, interface, direction}: what an interface
+//                                    counted for its uplink, less layer-2 headers
+//   netmeter_forwarded_bytes_total   the same labels: what this host forwarded over the
+//                                    uplink; the interface is at the other side
 //   netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
 //   netmeter_budget_used_bytes       path, direction}: only in netmeter-exporter's
-//   netmeter_budget_error            /metrics, as this gauge without labels and the
-//   netmeter_uplink_bytes_total      next two, which are counters {uplink, interface,
-//   netmeter_forwarded_bytes_total   direction}
+//   netmeter_budget_error            /metrics, as this gauge without labels
 //
 // In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
 // sum(netmeter_evicted_bytes_total) equals the interfaces' byte counters without their
@@ -64,12 +66,23 @@
 // and the third if no series was evicted. Kind in sample.h says what a read may see
 // while bytes move from one to another.
 //
+// The families of uplinks, netmeter_uplink_bytes_total and
+// netmeter_forwarded_bytes_total, are made from Meter::ReadUplinks(), and need its system
+// calls: one dump of all interfaces by rtnetlink(7), and some of bpf(2). All other
+// families need none. If that read fails, the two are left out, and netmeter_up stays 1:
+// the meter has no uplinks (which costs no system call), or they are those of another
+// network namespace, or this user may read series but not the maps of uplinks.
+// docs/metrics.md says when one of their counters ends or begins again; otherwise it only
+// grows. The first family is without the uplink "other", whose interfaces may have the
+// same packets, such as a bridge and its ports. If the size of a layer-2 header is
+// unknown, 14 bytes are taken off.
+//
 // linux_*, netmeter_evicted_bytes_total, netmeter_proxy_evicted_bytes_total,
-// netmeter_series, netmeter_series_limit and netmeter_misattributed_* are not in
-// Scope::kService. Bytes of a name that are not UTF-8 appear as \xNN. Series
-// whose labels are equal are summed. Values are totals of the kernel: every
-// process that publishes a service publishes the same values for it, so
-// aggregate with max, not with sum.
+// netmeter_series, netmeter_series_limit, netmeter_misattributed_* and the families of
+// uplinks are not in Scope::kService. Bytes of a name that are not UTF-8 appear as \xNN.
+// Series whose labels are equal are summed. Values are totals of the kernel: every
+// process that publishes a service publishes the same values for it, so aggregate with
+// max, not with sum.
 //
 // May change before 2.0.
 //

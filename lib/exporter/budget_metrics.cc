@@ -16,7 +16,6 @@
 #include "lib/history/budget.h"
 #include "lib/history/history.h"
 #include "lib/publish/family_table.h"
-#include "lib/reader/difference.h"
 
 namespace netmeter {
 namespace internal {
@@ -65,30 +64,6 @@ void SortByLabels(std::vector<Metric>* metrics) {
             });
 }
 
-// The totals of uplinks' interfaces and of forwarded traffic, of the meter that was
-// recorded last.
-absl::Status ReadCounters(Database* history, std::vector<Metric>* uplinks,
-                          std::vector<Metric>* forwarded) {
-  Statement query = history->Prepare(
-      "SELECT s.kind, s.name, s.uplink, SUM(t.tx_bytes), SUM(t.rx_bytes) FROM "
-      "meter_total t JOIN series s ON s.id = t.series WHERE t.meter = (SELECT "
-      "id FROM meter ORDER BY recorded_at DESC, id DESC LIMIT 1) AND s.kind IN "
-      "(?, ?) GROUP BY s.kind, s.name, s.uplink");
-  query.Bind(1, kInterfaceKind).Bind(2, kForwardedKind);
-  while (query.Step()) {
-    auto* const metrics = query.Text(0) == kForwardedKind ? forwarded : uplinks;
-    for (const int column : {3, 4}) {
-      metrics->push_back({{{"uplink", query.Text(2)},
-                           {"interface", query.Text(1)},
-                           {"direction", column == 3 ? "tx" : "rx"}},
-                          static_cast<uint64_t>(query.Integer(column))});
-    }
-  }
-  SortByLabels(uplinks);
-  SortByLabels(forwarded);
-  return query.status();
-}
-
 }  // namespace
 
 BudgetMetrics::BudgetMetrics(const std::string& config,
@@ -106,6 +81,7 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
     budgets = std::vector<Budget>();
   }
   if (!budgets.ok()) return budgets.status();
+  if (budgets->empty()) return absl::OkStatus();
   for (const Budget& budget : *budgets) {
     values->limits.push_back(
         {LabelsOf(budget), static_cast<uint64_t>(budget.limit)});
@@ -113,9 +89,7 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
   SortByLabels(&values->limits);
   const auto history =
       OpenHistory(database_, Database::Mode::kRead, kLockTimeout);
-  if (!history.ok()) {
-    return budgets->empty() ? absl::OkStatus() : history.status();
-  }
+  if (!history.ok()) return history.status();
   std::vector<Metric> used;
   absl::Status wrong;
   for (const Budget& budget : *budgets) {
@@ -134,8 +108,6 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
   }
   SortByLabels(&used);
   values->used = std::move(used);
-  NETMETER_RETURN_IF_ERROR(
-      ReadCounters(history->get(), &values->uplinks, &values->forwarded));
   return wrong;
 }
 
@@ -148,10 +120,10 @@ BudgetMetrics::Values BudgetMetrics::Read() const {
 }
 
 void BudgetMetrics::Begin() {
-  // A host may have neither budgets nor a history. A look at the files needs no thread,
-  // for each of which glibc reserves 64 MiB of address space.
+  // Most hosts have no budgets. A look at the file needs no thread, for each of which
+  // glibc reserves 64 MiB of address space.
   if (config_ == kDefaultBudgets && access(config_.c_str(), F_OK) != 0 &&
-      errno == ENOENT && access(database_.c_str(), F_OK) != 0) {
+      errno == ENOENT) {
     values_ = Values();
     return;
   }
@@ -170,10 +142,9 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
   const auto is_chosen = [&chosen](FamilyId id) {
     return FamilySetAccess::Has(chosen, id);
   };
-  const bool wanted =
-      is_chosen(FamilyId::kBudgetLimit) || is_chosen(FamilyId::kBudgetUsed) ||
-      is_chosen(FamilyId::kBudgetError) || is_chosen(FamilyId::kUplink) ||
-      is_chosen(FamilyId::kForwarded);
+  const bool wanted = is_chosen(FamilyId::kBudgetLimit) ||
+                      is_chosen(FamilyId::kBudgetUsed) ||
+                      is_chosen(FamilyId::kBudgetError);
   if (wanted && now >= due_ && !reading_.valid()) {
     due_ = now + kLifetime;
     Begin();
@@ -182,11 +153,7 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
       reading_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
     Values values = reading_.get();
     // Another program locks the history: keep the previous values.
-    if (absl::IsUnavailable(values.status)) {
-      values.used = values_.used;
-      values.uplinks = values_.uplinks;
-      values.forwarded = values_.forwarded;
-    }
+    if (absl::IsUnavailable(values.status)) values.used = values_.used;
     values_ = std::move(values);
     due_ = std::max<Clock::time_point>(
         due_, now + kLifetimePerReading * values_.took);
@@ -200,8 +167,6 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
     AddFamily(FamilyId::kBudgetError, {{{}, is_error ? 1u : 0u}}, chosen,
               families);
   }
-  AddFamily(FamilyId::kUplink, values_.uplinks, chosen, families);
-  AddFamily(FamilyId::kForwarded, values_.forwarded, chosen, families);
 }
 
 }  // namespace internal

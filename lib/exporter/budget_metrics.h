@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the history has as metrics, for the page of netmeter-exporter: budgets, what the
-// interfaces of uplinks counted, and forwarded traffic.
+// Budgets as metrics, for the page of netmeter-exporter.
 //
 //   BudgetMetrics budgets("/etc/netmeter-budgets.yml", kDefaultHistory);
 //   budgets.AddTo(options.families, BudgetMetrics::Clock::now(), &families);
@@ -43,15 +42,14 @@ class BudgetMetrics {
   // (docs/history.md).
   static constexpr std::chrono::milliseconds kLockTimeout{500};
 
-  // Publishes the budgets in `config`, and the counters of the meter that was recorded
-  // last; nothing if `config` is kOff. Reads nothing yet.
+  // Publishes the budgets in `config`; nothing if it is kOff. Reads nothing yet.
   BudgetMetrics(const std::string& config, const std::string& database);
   // Waits for a read that is under way.
   ~BudgetMetrics();
   BudgetMetrics(const BudgetMetrics&) = delete;
   BudgetMetrics& operator=(const BudgetMetrics&) = delete;
 
-  // Adds the chosen ones of the five families, and reads the files first if that is due.
+  // Adds the chosen ones of the three families, and reads the files first if that is due.
   // The limits are there if the budget file could be read, and the used bytes if the
   // history could be read as well. While another program locks the history, the used
   // bytes are the previous ones.
@@ -66,8 +64,6 @@ class BudgetMetrics {
   struct Values {
     std::vector<Metric> limits;
     std::vector<Metric> used;
-    std::vector<Metric> uplinks;
-    std::vector<Metric> forwarded;
     absl::Status status;
     Clock::duration took{};
   };

@@ -138,45 +138,6 @@ TEST_F(BudgetMetricsTest, EachBudgetHasItsLimitAndWhatItSelects) {
                                    "1500", used, ups, "0\n")));
 }
 
-// A gateway forwards most of its traffic, and it was in no metric.
-TEST_F(BudgetMetricsTest, UplinksAndForwardedTrafficAreThoseOfTheLastRecord) {
-  Interface card;
-  card.index = 2;
-  card.name = "sat0";
-  card.counts = {9000, 700, 9, 7};
-  auto history = OpenHistory(database(), Database::Mode::kCreate);
-  ASSERT_TRUE(history.ok()) << history.status();
-  const auto recorded = netmeter::internal::Record(
-      history->get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
-        Reading reading;
-        reading.now = time(nullptr);
-        reading.boottime = 1000;
-        reading.boot_id = "boot";
-        reading.start_ns = 1;
-        reading.has_forwarded = true;
-        reading.forwarded[{"satellite", "br0", ""}].value = {7000, 500, 7, 5};
-        reading.forwarded[{"satellite", "br0", "10.0.0.2"}].value = {1000, 100,
-                                                                     1, 1};
-        reading.links.emplace();
-        reading.links->patterns = {{"satellite", {"sat0"}}};
-        reading.links->interfaces = {card};
-        return reading;
-      });
-  ASSERT_TRUE(recorded.ok()) << recorded.status();
-  Write("budgets: [{name: all, limit: 1 GB}]");
-  BudgetMetrics metrics(config(), database());
-  const std::string page = PageWith("netmeter_forwarded_bytes", &metrics);
-  const std::string lan =
-      "\nnetmeter_forwarded_bytes_total{uplink=\"satellite\",interface="
-      "\"br0\",";
-  EXPECT_THAT(page, HasSubstr(lan + "direction=\"rx\"} 600" + lan +
-                              "direction=\"tx\"} 8000\n"));
-  const std::string link =
-      "\nnetmeter_uplink_bytes_total{uplink=\"satellite\",interface=\"sat0\",";
-  EXPECT_THAT(page, HasSubstr(link + "direction=\"rx\"} 602" + link +
-                              "direction=\"tx\"} 8874\n"));
-}
-
 // A scrape each second must not read the database each second.
 TEST_F(BudgetMetricsTest, IsReadOnceAMinute) {
   Write("budgets: [{name: all, limit: 1 GB}]");

@@ -67,6 +67,7 @@ size_t SamplesOf(const std::string& text) {
 // The second table: a row for each profile.
 absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
                                              const Health& health,
+                                             const std::vector<Uplink>& uplinks,
                                              PublishOptions options,
                                              size_t omitted) {
   constexpr double kSecondsOfDay = 24 * 60 * 60;
@@ -84,8 +85,9 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
     if (!set.ok()) return set.status();
     options.families = *set;
     options.omit_zeros = profile.omit_zeros;
-    const std::string text = ToText(
-        FamiliesOf(samples, health, options, omitted), TextFormat::kPrometheus);
+    const std::string text =
+        ToText(FamiliesOf(samples, health, options, omitted, uplinks),
+               TextFormat::kPrometheus);
     const double scrapes = kSecondsOfDay / profile.seconds;
     const size_t count = SamplesOf(text);
     const size_t gzip = Gzip(text).size();
@@ -113,6 +115,10 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   const auto health = meter.ReadHealth();
   if (!health.ok()) return health.status();
   PublishOptions options = flags.publish;
+  options.families = FamilySet();
+  const auto read_uplinks = ReadUplinks(meter, options);
+  const auto uplinks =
+      read_uplinks.ok() ? *read_uplinks : std::vector<Uplink>();
   const size_t omitted =
       options.scope == Scope::kUnregistered ? OmitRegistered(&samples) : 0;
   TextTable table({{"FAMILIES"},
@@ -125,7 +131,7 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   const auto add = [&](const char* name, const FamilySet& set) {
     options.families = set;
     const std::vector<Family> families =
-        FamiliesOf(samples, *health, options, omitted);
+        FamiliesOf(samples, *health, options, omitted, uplinks);
     size_t metrics = 0;
     for (const Family& family : families) metrics += family.metrics.size();
     const size_t magma = BytesOfMagma(families, flags.service_name);
@@ -143,7 +149,8 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   }
   add("--service303-families", flags.magma.families);
   add("--families", flags.publish.families);
-  const auto profiles = EstimateProfiles(samples, *health, options, omitted);
+  const auto profiles =
+      EstimateProfiles(samples, *health, uplinks, options, omitted);
   if (!profiles.ok()) return profiles.status();
   return absl::StrCat(
       samples.size(),

@@ -40,10 +40,8 @@ well, use --omit-registered: it leaves registered services out, so that no sum
 counts them twice. The metric netmeter_omitted_services is their number.
 
 /metrics also has the budgets of docs/history.md (netmeter_budget_limit_bytes and
-netmeter_budget_used_bytes), what the interfaces of uplinks counted
-(netmeter_uplink_bytes_total) and forwarded traffic (netmeter_forwarded_bytes_total),
-from the budget file and from the history that `netmeter record` keeps. Both are read
-at most once a minute.
+netmeter_budget_used_bytes), from the budget file and from the history that
+`netmeter record` keeps. Both are read at most once a minute.
 
 Needs no root, only membership in the group of the meter's pins, usually netmeter.
 There is no authentication: everyone who reaches the ports can read the metrics.
@@ -83,9 +81,8 @@ void AddPaths(ExporterFlags* flags, Flags* app) {
       .Type("DIR")
       .ShowDefault();
   app->AddOption("--budgets", &flags->budgets,
-                 "Budget file for /metrics; the default file may\n"
-                 "be missing; off: neither budgets nor uplinks nor\n"
-                 "forwarded traffic")
+                 "Budget file for /metrics, or off; the default file\n"
+                 "may be missing")
       .Type("FILE")
       .ShowDefault();
   app->AddOption("--database", &flags->database,

@@ -276,7 +276,12 @@ std::vector<Family> CollectFolded(const Meter* meter,
   size_t omitted_services = 0;
   *samples =
       Fold(std::move(*samples), options.max_bytes, options, &omitted_services);
-  return FamiliesOf(*samples, *health, options, omitted_services);
+  auto uplinks = ReadUplinks(*meter, options);
+  if (!uplinks.ok() ||
+      MetricBytes(FamiliesOfUplinks(*uplinks, options), 0) > kUplinkBytes) {
+    uplinks = std::vector<Uplink>();
+  }
+  return FamiliesOf(*samples, *health, options, omitted_services, *uplinks);
 }
 
 int64_t NowMs() {

@@ -31,10 +31,14 @@ size_t MetricBytes(const std::vector<Family>& families, int64_t timestamp_ms);
 // See MagmaOptions::max_bytes.
 constexpr size_t kLeastMaxBytes = 128 * 1024;
 
+// The families of uplinks are left out if their metrics take more: some 150 interfaces
+// with names of 16 bytes.
+constexpr size_t kUplinkBytes = 32 * 1024;
+
 // The part of max_bytes for everything except named series: the heads of the families,
-// the meter's health, the 20 reserved series, and the at most 30 series that others are
-// folded into.
-constexpr size_t kReservedBytes = 64 * 1024;
+// the meter's health, the 20 reserved series, the at most 30 series that others are
+// folded into, and the families of uplinks.
+constexpr size_t kReservedBytes = 64 * 1024 + kUplinkBytes;
 
 // Renames the first sample that does not fit and all later ones, so that the container of
 // the result is not larger than max_bytes. Pending samples come last: they get the room

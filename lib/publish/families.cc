@@ -25,6 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/clock.h"
 #include "lib/base/text.h"
+#include "lib/netlink/uplink_names.h"
 #include "lib/reader/meter_access.h"
 #include "netmeter/abi.h"
 
@@ -338,6 +339,24 @@ void AddMisattributed(const Health& health, const FamilySet& chosen,
   }
 }
 
+// The bytes without layer-2 headers. Nothing has larger headers of unknown size than
+// Ethernet. The value must not depend on whether the size is known: a veth device with
+// GRO does not tell it, and GRO can be switched on and off.
+uint64_t WireBytes(uint64_t bytes, uint64_t packets, int header) {
+  constexpr int kEthernet = 14;
+  const uint64_t headers =
+      static_cast<uint64_t>(header < 0 ? kEthernet : header) * packets;
+  return bytes - std::min(bytes, headers);
+}
+
+// Whether a counter of this interface can only grow. Of one that has left the uplink and
+// then the host, nothing tells the headers any more, so its counter would change.
+bool CanOnlyGrow(const UplinkInterface& interface) {
+  return interface.index != 0 &&
+         !(interface.has_left && interface.tx_header_bytes < 0 &&
+           interface.rx_header_bytes < 0);
+}
+
 // The fill level of the meter. The slots of reserved series, which always exist, are in
 // neither number.
 void AddHealth(const Health& health, const FamilySet& chosen,
@@ -408,10 +427,43 @@ std::vector<Family> FamiliesOfError() {
   return families;
 }
 
+// Interfaces in no uplink may have the same packets, such as a bridge and its ports. So
+// the first family has only the configuration's uplinks.
+std::vector<Family> FamiliesOfUplinks(const std::vector<Uplink>& uplinks,
+                                      const PublishOptions& options) {
+  Builder counted(FamilyId::kUplink, options.families);
+  Builder forwarded(FamilyId::kForwarded, options.families);
+  const auto add = [](const std::string& uplink, const std::string& interface,
+                      uint64_t tx, uint64_t rx, Builder* family) {
+    const Labels labels = {{"uplink", ToTerminal(uplink)},
+                           {"interface", ToTerminal(interface)}};
+    family->Add(labels.With({"direction", "rx"}), rx);
+    family->Add(labels.With({"direction", "tx"}), tx);
+  };
+  for (const Uplink& uplink : uplinks) {
+    for (const UplinkInterface& one : uplink.interfaces) {
+      if (uplink.name == kOtherUplink || !CanOnlyGrow(one)) continue;
+      add(uplink.name, one.name,
+          WireBytes(one.tx_bytes, one.tx_packets, one.tx_header_bytes),
+          WireBytes(one.rx_bytes, one.rx_packets, one.rx_header_bytes),
+          &counted);
+    }
+    for (const ForwardedTraffic& one : uplink.forwarded) {
+      add(uplink.name, one.interface, one.tx_bytes, one.rx_bytes, &forwarded);
+    }
+  }
+  std::vector<Family> families;
+  if (options.scope == Scope::kService) return families;
+  counted.MoveTo(&families);
+  forwarded.MoveTo(&families);
+  return families;
+}
+
 std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
                                const Health& health,
                                const PublishOptions& options,
-                               size_t omitted_services) {
+                               size_t omitted_services,
+                               const std::vector<Uplink>& uplinks) {
   // A family without metrics is left out, also in Scope::kService. So families that are
   // not chosen, or have no series, need no further care.
   const FamilySet& chosen = options.families;
@@ -428,6 +480,9 @@ std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
   AddWire(rows, chosen, &families);
   AddTcp(rows, chosen, &families);
   if (host) AddHealth(health, chosen, &families);
+  for (Family& family : FamiliesOfUplinks(uplinks, options)) {
+    families.push_back(std::move(family));
+  }
   if (options.omit_zeros) OmitZeros(&families);
   if (options.names_without_total) {
     for (Family& family : families) {
@@ -484,6 +539,17 @@ absl::Status ReadScope(const Meter& meter, Scope scope,
   return absl::InternalError("no such scope");
 }
 
+absl::StatusOr<std::vector<Uplink>> ReadUplinks(const Meter& meter,
+                                                const PublishOptions& options) {
+  const FamilySet& chosen = options.families;
+  if (options.scope == Scope::kService ||
+      (!FamilySetAccess::Has(chosen, FamilyId::kUplink) &&
+       !FamilySetAccess::Has(chosen, FamilyId::kForwarded))) {
+    return std::vector<Uplink>();
+  }
+  return MeterAccess::ReadLinks(meter);
+}
+
 namespace {
 
 std::vector<Family> CollectOrThrow(const Meter* meter,
@@ -496,9 +562,11 @@ std::vector<Family> CollectOrThrow(const Meter* meter,
   }
   const auto health = meter->ReadHealth();
   if (!health.ok()) return FamiliesOfError();
+  const auto uplinks = ReadUplinks(*meter, options);
   const size_t omitted_services =
       options.scope == Scope::kUnregistered ? OmitRegistered(samples.get()) : 0;
-  return FamiliesOf(*samples.get(), *health, options, omitted_services);
+  return FamiliesOf(*samples.get(), *health, options, omitted_services,
+                    uplinks.ok() ? *uplinks : std::vector<Uplink>());
 }
 
 }  // namespace

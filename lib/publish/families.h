@@ -21,10 +21,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "lib/publish/family_table.h"
 #include "lib/publish/sample_buffer.h"
 #include "netmeter/meter.h"
 #include "netmeter/publish.h"
+#include "netmeter/uplinks.h"
 
 namespace netmeter {
 namespace internal {
@@ -84,13 +86,19 @@ double BucketBound(size_t bucket);
 // Only netmeter_up, with value 0.
 std::vector<Family> FamiliesOfError();
 
-// The families that `options` choose, from these samples and this health. In
-// Scope::kService the samples are those of one service. In Scope::kUnregistered they are
-// the result of OmitRegistered(), which returned `omitted_services`.
+// The families that `options` choose, from these samples, this health and these uplinks.
+// In Scope::kService the samples are those of one service, and uplinks are ignored. In
+// Scope::kUnregistered they are the result of OmitRegistered(), which returned
+// `omitted_services`.
 std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
                                const Health& health,
                                const PublishOptions& options,
-                               size_t omitted_services = 0);
+                               size_t omitted_services = 0,
+                               const std::vector<Uplink>& uplinks = {});
+
+// Those of FamiliesOf() that are made from uplinks.
+std::vector<Family> FamiliesOfUplinks(const std::vector<Uplink>& uplinks,
+                                      const PublishOptions& options);
 
 // Sets `registered` in all samples of a service if any of them has it. Returns the number
 // of such services. The meter sets it series by series, with the first packet of a socket
@@ -109,6 +117,12 @@ size_t OmitRegistered(std::vector<Sample>* samples);
 // Reads the samples for a scope. Errors as Meter::ReadService() and ReadHost().
 absl::Status ReadScope(const Meter& meter, Scope scope,
                        std::vector<Sample>* samples);
+
+// Reads the uplinks for FamiliesOfUplinks(). Makes no system call, and returns none, if
+// the options have none of these families, or the meter has no uplinks. Errors as
+// Meter::ReadUplinks(): then a page lacks these families. Throws std::bad_alloc.
+absl::StatusOr<std::vector<Uplink>> ReadUplinks(const Meter& meter,
+                                                const PublishOptions& options);
 
 // Reads the meter, which may be null, and reuses the memory of the buffer. Returns
 // FamiliesOfError() after an error, or nothing if there is no memory even for that.

@@ -102,6 +102,98 @@ TEST(Families, AnUplinkIsALabelWhereAnySeriesHasOne) {
                               "dest_service=\"streamer\"} 1200\n"));
 }
 
+Uplink MakeUplink(const std::string& name) {
+  UplinkInterface card;
+  card.name = "sat0";
+  card.index = 2;
+  card.tx_bytes = 9000;
+  card.rx_bytes = 700;
+  card.tx_packets = 9;
+  card.rx_packets = 7;
+  card.tx_header_bytes = card.rx_header_bytes = 14;
+  Uplink uplink;
+  uplink.name = name;
+  uplink.interfaces = {card};
+  uplink.forwarded = {{"br0", "10.0.0.2", 1000, 100, 1, 1},
+                      {"br0", "", 7000, 500, 7, 5},
+                      {"lan0", "", 0, 40, 0, 1}};
+  return uplink;
+}
+
+std::string TextOfUplinks(const std::vector<Uplink>& uplinks,
+                          const PublishOptions& options) {
+  return Text(FamiliesOf({}, Health(), options, 0, uplinks));
+}
+
+// The lines of these two families.
+std::string TextOfUplinks(const std::vector<Uplink>& uplinks) {
+  return Text(FamiliesOfUplinks(uplinks, OptionsOf(Scope::kHost)));
+}
+
+TEST(Families, AnInterfaceHasItsBytesLessHeadersAndForwardedTrafficNoClients) {
+  const std::string page = TextOfUplinks({MakeUplink("satellite")});
+  const std::string link =
+      "\nnetmeter_uplink_bytes_total{uplink=\"satellite\",interface=\"sat0\",";
+  EXPECT_THAT(page,
+              HasSubstr(absl::StrCat(" counter", link, "direction=\"rx\"} 602",
+                                     link, "direction=\"tx\"} 8874\n")));
+  const std::string other =
+      "\nnetmeter_forwarded_bytes_total{uplink=\"satellite\",interface=";
+  EXPECT_THAT(page, HasSubstr(absl::StrCat(
+                        " counter", other, "\"br0\",direction=\"rx\"} 600",
+                        other, "\"br0\",direction=\"tx\"} 8000", other,
+                        "\"lan0\",direction=\"rx\"} 40", other,
+                        "\"lan0\",direction=\"tx\"} 0\n")));
+}
+
+TEST(Families, UplinksAreThoseOfTheHostThatTheConfigurationNames) {
+  for (const Scope scope : {Scope::kHost, Scope::kUnregistered}) {
+    const auto names = Names(FamiliesOf({}, Health(), OptionsOf(scope), 0,
+                                        {MakeUplink("satellite")}));
+    EXPECT_THAT(names, Contains("netmeter_uplink_bytes_total"));
+    EXPECT_THAT(names, Contains("netmeter_forwarded_bytes_total"));
+  }
+  EXPECT_THAT(
+      TextOfUplinks({MakeUplink("satellite")}, OptionsOf(Scope::kService)),
+      Not(HasSubstr("sat0")));
+  EXPECT_THAT(TextOfUplinks({MakeUplink("satellite")},
+                            OptionsOf(Scope::kHost, "kernsnoopd")),
+              Not(HasSubstr("sat0")));
+  // A bridge and its ports have the same packets.
+  const std::string other = TextOfUplinks({MakeUplink("other")});
+  EXPECT_THAT(other, Not(HasSubstr("netmeter_uplink_bytes_total")));
+  EXPECT_THAT(other,
+              HasSubstr("netmeter_forwarded_bytes_total{uplink=\"other\""));
+}
+
+// Prometheus takes a counter that went down for a new one, and counts all of it again.
+TEST(Families, TheCounterOfAnInterfaceNeverGoesDown) {
+  const std::string before = TextOfUplinks({MakeUplink("satellite")});
+  Uplink uplink = MakeUplink("satellite");
+  UplinkInterface& card = uplink.interfaces[0];
+  // `ethtool -K sat0 gro on`: the header's size was 14, and is unknown.
+  card.rx_header_bytes = -1;
+  EXPECT_EQ(TextOfUplinks({uplink}), before);
+  // A load moved it to another uplink. It still tells its headers.
+  card.has_left = true;
+  EXPECT_EQ(TextOfUplinks({uplink}), before);
+  // A modem without headers would have 14 bytes less for each packet when it is gone.
+  card.tx_header_bytes = -1;
+  EXPECT_THAT(TextOfUplinks({uplink}), Not(HasSubstr("sat0")));
+}
+
+TEST(Families, InterfacesOfOneNameAreSummedAndPatternsAreNone) {
+  Uplink uplink = MakeUplink("satellite");
+  uplink.interfaces.push_back(uplink.interfaces[0]);
+  uplink.interfaces[1].index = 5;
+  uplink.interfaces.emplace_back();
+  uplink.interfaces.back().name = "wwan*";
+  uplink.interfaces.back().not_counted = "no such interface";
+  const std::string page = TextOfUplinks({uplink});
+  EXPECT_THAT(page, HasSubstr("direction=\"tx\"} 17748\n"));
+  EXPECT_THAT(page, Not(HasSubstr("wwan")));
+}
+
 TEST(Families, OfHostAreExactlyTheseInThisOrder) {
   EXPECT_THAT(
       Names(FamiliesOfHost(MixedSamples(), HealthOfZeros())),

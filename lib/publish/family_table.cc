@@ -153,6 +153,13 @@ constexpr FamilyInfo kTable[] = {
      "Sockets for which the kernel had no memory: their traffic is counted, "
      "but as unattributed.",
      FamilyType::kCounter},
+    {FamilyId::kUplink, "netmeter_uplink_bytes_total",
+     "Network-layer bytes that an interface of an uplink counted: the bill.",
+     FamilyType::kCounter},
+    {FamilyId::kForwarded, "netmeter_forwarded_bytes_total",
+     "Network-layer bytes of an uplink that this host forwarded, by the "
+     "interface at the other side.",
+     FamilyType::kCounter},
     {FamilyId::kBudgetLimit, "netmeter_budget_limit_bytes",
      "Network-layer bytes that a budget may use in its billing period. The "
      "other labels are what it selects: an empty one stands for any.",
@@ -165,14 +172,6 @@ constexpr FamilyInfo kTable[] = {
      "1 if a budget is not measured: its file or the history cannot be read, "
      "or there is no such uplink. stderr says why. Otherwise 0.",
      FamilyType::kGauge},
-    {FamilyId::kUplink, "netmeter_uplink_bytes_total",
-     "Network-layer bytes that an interface of an uplink counted, as of the "
-     "last netmeter record: the bill.",
-     FamilyType::kCounter},
-    {FamilyId::kForwarded, "netmeter_forwarded_bytes_total",
-     "Network-layer bytes of an uplink that this host forwarded, by the "
-     "interface at the other side, as of the last netmeter record.",
-     FamilyType::kCounter},
 };
 static_assert(sizeof(kTable) / sizeof(kTable[0]) == kFamilies,
               "a row for each FamilyId");

@@ -49,11 +49,11 @@ enum class FamilyId {
   kMisattributedNames,
   kMisattributedProcesses,
   kMisattributedSockets,
-  kBudgetLimit,  // these five only from netmeter-exporter
-  kBudgetUsed,
-  kBudgetError,
   kUplink,
   kForwarded,
+  kBudgetLimit,  // these three only from netmeter-exporter
+  kBudgetUsed,
+  kBudgetError,
   kCount,
 };
 

@@ -69,9 +69,9 @@ TEST(FamilySet, BytesAreAllThatCountBytes) {
           "netmeter_wire_bytes_total", "netmeter_pending_bytes",
           "netmeter_evicted_bytes_total", "netmeter_proxy_bytes_total",
           "netmeter_proxy_pending_bytes", "netmeter_proxy_evicted_bytes_total",
-          "netmeter_tcp_retransmit_bytes_total", "netmeter_budget_limit_bytes",
-          "netmeter_budget_used_bytes", "netmeter_uplink_bytes_total",
-          "netmeter_forwarded_bytes_total"));
+          "netmeter_tcp_retransmit_bytes_total", "netmeter_uplink_bytes_total",
+          "netmeter_forwarded_bytes_total", "netmeter_budget_limit_bytes",
+          "netmeter_budget_used_bytes"));
 }
 
 TEST(FamilySet, NetmeterIsTheDefaultWithoutMagmasNames) {

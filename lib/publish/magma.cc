@@ -217,6 +217,7 @@ class DeltaVisitor::Impl {
 
  private:
   absl::Status VisitAll(const Callback& callback);
+  absl::Status ReadUplinks(std::vector<Uplink>* uplinks);
   absl::Status Prepare(std::vector<Family>* families);
   void Follow(const Health& health, const std::vector<Family>& families,
               internal::Totals totals);
@@ -275,15 +276,31 @@ void DeltaVisitor::Impl::Follow(const Health& health,
   load_time_ns_ = health.load_time_ns;
 }
 
+// If they could not be read only this time, a visit without them would forget what was
+// delivered.
+absl::Status DeltaVisitor::Impl::ReadUplinks(std::vector<Uplink>* uplinks) {
+  auto read = internal::ReadUplinks(*meter_, options_);
+  if (absl::IsUnavailable(read.status()) ||
+      absl::IsResourceExhausted(read.status())) {
+    return read.status();
+  }
+  uplinks->clear();
+  if (read.ok()) *uplinks = *std::move(read);
+  return absl::OkStatus();
+}
+
 absl::Status DeltaVisitor::Impl::Prepare(std::vector<Family>* families) {
   if (meter_ == nullptr) {
     return absl::FailedPreconditionError("no meter to visit");
   }
   Health health;
+  std::vector<Uplink> uplinks;
   const absl::Status read = internal::ReadConsistently(
       *meter_,
-      [this] {
-        return internal::ReadScope(*meter_, options_.scope, &samples_);
+      [this, &uplinks] {
+        const absl::Status status =
+            internal::ReadScope(*meter_, options_.scope, &samples_);
+        return status.ok() ? ReadUplinks(&uplinks) : status;
       },
       &health);
   if (!read.ok()) return read;
@@ -292,8 +309,8 @@ absl::Status DeltaVisitor::Impl::Prepare(std::vector<Family>* families) {
   const size_t omitted_services = options_.scope == Scope::kUnregistered
                                       ? internal::OmitRegistered(&samples_)
                                       : 0;
-  *families =
-      internal::FamiliesOf(samples_, health, options_, omitted_services);
+  *families = internal::FamiliesOf(samples_, health, options_, omitted_services,
+                                   uplinks);
   Follow(health, *families, std::move(totals));
   ++visit_;
   return absl::OkStatus();

@@ -189,6 +189,14 @@ class Meter::Impl {
     });
   }
 
+  absl::StatusOr<std::vector<Uplink>> ReadLinks() {
+    const auto source = Current(Whose::kAny);
+    if (!source.ok()) return source.status();
+    const SharedMaps& maps = *(*source)->maps;
+    if (maps.view().info->uplinks_network == 0) return std::vector<Uplink>();
+    return internal::ReadUplinks(maps, {});
+  }
+
   // Calls `read` to read into the caller's memory.
   template <typename Function>
   absl::Status ReadInto(Whose whose, const Function& read) {
@@ -367,6 +375,12 @@ absl::Status internal::MeterAccess::ReadHostByOwner(
   return meter.impl_->ReadInto(Whose::kAny, [&](SeriesReader* reader) {
     reader->ReadAllByOwner(samples);
   });
+}
+
+absl::StatusOr<std::vector<Uplink>> internal::MeterAccess::ReadLinks(
+    const Meter& meter) {
+  const internal::WithoutCancellation guard;
+  return meter.impl_->ReadLinks();
 }
 
 absl::StatusOr<Health> Meter::ReadHealth() const {

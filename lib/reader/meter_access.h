@@ -3,6 +3,7 @@
 //
 //   std::vector<Sample> samples;
 //   const absl::Status read = MeterAccess::ReadHostByOwner(meter, &samples);
+//   const auto uplinks = MeterAccess::ReadLinks(meter);
 //
 // Threads: as Meter.
 
@@ -12,7 +13,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "netmeter/meter.h"
+#include "netmeter/uplinks.h"
 
 namespace netmeter {
 namespace internal {
@@ -25,6 +28,11 @@ class MeterAccess {
   // each key, so ReadHost() sums both.
   static absl::Status ReadHostByOwner(const Meter& meter,
                                       std::vector<Sample>* samples);
+
+  // Like Meter::ReadUplinks() without its parts that need series: local and unnamed
+  // traffic, and layer-2 headers. Returns none, without a system call, if the meter never
+  // had uplinks. Throws std::bad_alloc.
+  static absl::StatusOr<std::vector<Uplink>> ReadLinks(const Meter& meter);
 };
 
 }  // namespace internal

@@ -30,7 +30,7 @@ ROOMS = {
     "base": (),
     "netlink": ("base",),
     "reader": ("base", "netlink"),
-    "publish": ("base", "reader"),
+    "publish": ("base", "netlink", "reader"),
     "connections": ("base", "netlink", "reader"),
     "history": ("base", "netlink", "reader"),
     "capi": ("base", "reader", "publish"),

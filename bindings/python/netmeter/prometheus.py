@@ -48,15 +48,19 @@ Families, in this order; one that has no series yet is left out:
     netmeter_misattributed_names_total      counted in the totals above, but not
     netmeter_misattributed_processes_total  under its own name
     netmeter_misattributed_sockets_total
+    netmeter_uplink_bytes_total      {uplink, interface, direction}: what an interface
+                                     counted for its uplink, less layer-2 headers
+    netmeter_forwarded_bytes_total   the same labels: what this host forwarded over
+                                     the uplink; the interface is at the other side
     netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
     netmeter_budget_used_bytes       path, direction}: by netmeter-exporter only, on
-    netmeter_budget_error            /metrics, as this gauge without labels and the
-    netmeter_uplink_bytes_total      next two, which are counters {uplink, interface,
-    netmeter_forwarded_bytes_total   direction}
+    netmeter_budget_error            /metrics, as this gauge without labels
 
 Not in Scope.SERVICE are linux_*, netmeter_evicted_bytes_total,
-netmeter_proxy_evicted_bytes_total, netmeter_series, netmeter_series_limit and
-netmeter_misattributed_*. The C++ library publishes the same families
+netmeter_proxy_evicted_bytes_total, netmeter_series, netmeter_series_limit,
+netmeter_misattributed_*, netmeter_uplink_bytes_total and
+netmeter_forwarded_bytes_total. The last two are there if Meter.read_uplinks()
+can read the uplinks. The C++ library publishes the same families
 (netmeter/publish.h), by the same code. Bytes of a name that are not UTF-8
 appear as \\xNN. Series whose labels are equal are summed. Values are the
 kernel's totals: every process that publishes the same service publishes the
