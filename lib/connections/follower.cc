@@ -166,6 +166,13 @@ absl::StatusOr<UniqueFd> OpenMetersCgroup(const std::string& path,
       path, " is no longer the meter's cgroup (run: netmeter-loader load)"));
 }
 
+// The records of another minor version may be longer or shorter.
+bool IsValueSize(const std::string& map, uint32_t bytes, uint32_t own) {
+  if (map == "nm_info") return bytes >= NM_INFO_LEAST_BYTES;
+  if (map == "nm_stats") return bytes >= NM_STATS_LEAST_BYTES;
+  return bytes == own;
+}
+
 bool IsOurs(const char* map) {
   for (const char* const ours :
        {"nm_flow_prefixes", "nm_flow_refused", "nm_flows", "nm_flow_zero",
@@ -221,7 +228,7 @@ absl::Status Follower::ReuseMaps() {
     }
     if (!GetInfo(fd->get(), &about) || about.type != bpf_map__type(map) ||
         about.key_size != bpf_map__key_size(map) ||
-        about.value_size != bpf_map__value_size(map)) {
+        !IsValueSize(name, about.value_size, bpf_map__value_size(map))) {
       return absl::FailedPreconditionError(absl::StrCat(
           name,
           " of the meter is of another version (run the netmeter of the "

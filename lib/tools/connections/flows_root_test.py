@@ -552,6 +552,24 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(self.errors(follower), ATTACHED + self.loaded_anew())
         lab.wait_for(lambda: self.programs() == 0, "programs that go")
 
+    def test_a_meter_that_another_version_made_is_followed(self):
+        # Its records are longer: it was "of another version" after a downgrade.
+        self.addCleanup(self.meter.load)
+        for name, size in (("info", 1232), ("stats", 576)):
+            pin = os.path.join(self.meter.pin_dir, name)
+            value = json.loads(lab.run("bpftool", "-j", "map", "lookup", "pinned", pin, "key", *4 * ["0"]))["value"]
+            os.unlink(pin)
+            words = "type array key 4 value %d entries 1 flags 0x400 name nm_%s" % (size, name)
+            lab.run("bpftool", "map", "create", pin, *words.split())
+            value += (size - len(value)) * ["0"]
+            lab.run("bpftool", "map", "update", "pinned", pin, "key", *4 * ["0"], "value", *value)
+        self.meter.load({"proxy_ports": [lab.PROXY_PORT + 2]})
+        before = self.series()
+        follower = self.follow("--idle", "1")
+        self.meter.inside(datagrams, 5)
+        self.wait_for_flows(follower, 1)
+        self.check_balance(before, self.finish(follower))
+
     def test_a_lost_reader_ends_it_also_where_nothing_is_printed(self):
         command = [lab.LIST, "flows", "--follow", "--json", "--pin-dir", self.meter.pin_dir, "--service", "nobody"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent) as follower:
