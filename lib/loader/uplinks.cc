@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,8 +103,8 @@ absl::Status FillNames(const Uplinks& uplinks, const Numbers& numbers,
   return absl::OkStatus();
 }
 
-// The entries of the meter that is upgraded; none if their map is missing.
-absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(const PinDir& pins) {
+// The stays of the meter that is upgraded; none if their map is missing.
+absl::StatusOr<std::vector<InterfaceEntry>> ReadStays(const PinDir& pins) {
   std::vector<InterfaceEntry> entries;
   const std::string path = pins.PathOf(kPin);
   NETMETER_ASSIGN_OR_RETURN(const UniqueFd fd, pins.OpenIfPinned(kPin));
@@ -128,39 +128,67 @@ absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(const PinDir& pins) {
   return entries;
 }
 
-// Adds to *leaving the stays that end when the programs know that the interface counts
-// for uplink `number`, or for none if it is 0. Returns the number of the stay that begins
-// there, or nothing if it has begun.
-std::optional<uint16_t> NextStay(const Interface& interface, uint32_t number,
-                                 const std::vector<InterfaceEntry>& entries,
-                                 std::vector<InterfaceEntry>* leaving) {
-  const auto open = std::count_if(
-      entries.begin(), entries.end(), [&](const InterfaceEntry& entry) {
-        return entry.first.ifindex == interface.index &&
-               entry.second.ended_ns == 0;
-      });
-  bool begun = number == NM_UPLINK_NONE;
-  int next = 0;
-  for (const InterfaceEntry& entry : entries) {
-    const bool ended = entry.second.ended_ns != 0;
-    if (entry.first.ifindex != interface.index) continue;
-    if (entry.first.uplink == number) {
-      begun |= !ended;
-      next = std::max(next, entry.first.stay + 1);
-    } else if (!ended && open == 1) {
-      // If the interface has counted for two uplinks, the split is unknown: both stays
-      // go on, and `netmeter uplinks` says so.
-      leaving->push_back(entry);
-    }
-  }
-  if (begun) return std::nullopt;
-  return static_cast<uint16_t>(next);
+InterfaceEntry NewStay(const Interface& interface, uint32_t uplink,
+                       uint32_t stay, const nm_interface_counts& begin) {
+  InterfaceEntry entry = {};
+  entry.first = {interface.index, static_cast<nm_u16>(uplink),
+                 static_cast<nm_u16>(stay)};
+  memcpy(entry.second.name, interface.name.data(),
+         std::min(interface.name.size(), sizeof(entry.second.name) - 1));
+  entry.second.begin = begin;
+  entry.second.began_ns = ClockNs(CLOCK_BOOTTIME);
+  return entry;
 }
 
-bool IsPresent(uint32_t ifindex, const std::vector<Interface>& interfaces) {
-  return std::any_of(
-      interfaces.begin(), interfaces.end(),
-      [&](const Interface& one) { return one.index == ifindex; });
+// Adds a stay for each interface that appeared since the last load and that no program
+// has seen. It counted from 0, and a stay that began now would take that back.
+absl::Status AddUnseen(const PinDir& pins,
+                       const std::vector<Interface>& interfaces,
+                       std::vector<InterfaceEntry>* stays) {
+  NETMETER_ASSIGN_OR_RETURN(const UniqueFd names,
+                            pins.OpenIfPinned("uplink_names"));
+  nm_uplink_key first = {};
+  // Without uplinks it counted for none.
+  if (!names.ok() || bpf_map_get_next_key(names.get(), nullptr, &first) != 0) {
+    return absl::OkStatus();
+  }
+  std::set<uint32_t> seen = {kLoopbackIndex};
+  for (const InterfaceEntry& stay : *stays) seen.insert(stay.first.ifindex);
+  for (const Interface& interface : interfaces) {
+    if (seen.count(interface.index) != 0) continue;
+    const nm_uplink_key key = UplinkKey(interface.name);
+    uint32_t uplink = 0;
+    if (bpf_map_lookup_elem(names.get(), &key, &uplink) != 0) {
+      uplink = NM_UPLINK_OTHER;
+    }
+    stays->push_back(NewStay(interface, uplink, 0, {}));
+  }
+  return absl::OkStatus();
+}
+
+// From now on the interface counts for uplink `number`, or for none if it is 0. Adds its
+// new stay, and to *leaving those that end when the programs know it.
+void BeginInterface(const Interface& interface, uint32_t number,
+                    std::vector<InterfaceEntry>* stays,
+                    std::vector<InterfaceEntry>* leaving) {
+  bool is_there = number == NM_UPLINK_NONE;
+  uint32_t next = 0;
+  std::vector<InterfaceEntry> open;
+  for (const InterfaceEntry& stay : *stays) {
+    if (stay.first.ifindex != interface.index) continue;
+    const bool is_open = stay.second.ended_ns == 0;
+    if (is_open) open.push_back(stay);
+    if (stay.first.uplink != number) continue;
+    is_there |= is_open;
+    next = std::max(next, stay.first.stay + 1U);
+  }
+  // If the interface has counted for two uplinks, the split is unknown: both stays go
+  // on, and `netmeter uplinks` says so.
+  if (open.size() == 1 && open[0].first.uplink != number) {
+    leaving->push_back(open[0]);
+  }
+  if (is_there) return;
+  stays->push_back(NewStay(interface, number, next, interface.counts));
 }
 
 }  // namespace
@@ -205,9 +233,11 @@ absl::Status UplinkMaps::Fill(const Uplinks& uplinks, const nm_info& existing,
       NumberUplinks(uplinks, existing, pin_dir_, object, &numbers_));
   UplinkInfo* const info = object->uplink_info();
   info->network = network_ = existing.uplinks_network;
-  info->forwarded_since_ns = pins.Has(kForwardLinks[0])
-                                 ? existing.forwarded_since_ns
-                                 : ClockNs(CLOCK_BOOTTIME);
+  // 0 with a link: a load was killed before it wrote the time.
+  const bool counts =
+      pins.Has(kForwardLinks[0]) && existing.forwarded_since_ns != 0;
+  info->forwarded_since_ns =
+      counts ? existing.forwarded_since_ns : ClockNs(CLOCK_BOOTTIME);
   if (uplinks.empty()) return absl::OkStatus();
   NETMETER_ASSIGN_OR_RETURN(network_, OwnNetwork(/*by_inode=*/true));
   info->network = network_;
@@ -218,7 +248,9 @@ absl::Status UplinkMaps::Fill(const Uplinks& uplinks, const nm_info& existing,
     if (interface.index == kLoopbackIndex) continue;
     object->SetUplinkWord(interface.index, NumberOf(interface));
   }
-  return absl::OkStatus();
+  // Refuses while nothing has changed.
+  std::vector<InterfaceEntry> stays, leaving;
+  return Plan(pins, &stays, &leaving);
 }
 
 uint32_t UplinkMaps::NumberOf(const Interface& interface) const {
@@ -236,40 +268,63 @@ uint32_t UplinkMaps::BitsOf(const std::vector<std::string>& uplinks) const {
   return bits;
 }
 
-absl::Status UplinkMaps::Begin(const PinDir& pins) {
-  if (begun_) return absl::OkStatus();
-  leaving_.clear();
-  NETMETER_ASSIGN_OR_RETURN(const auto entries, ReadEntries(pins));
-  begun_ = uplinks_.empty() && entries.empty();
-  if (begun_) return absl::OkStatus();
+// Decides all stays from now on, those first that must have room, and those that end.
+absl::Status UplinkMaps::Plan(const PinDir& pins,
+                              std::vector<InterfaceEntry>* stays,
+                              std::vector<InterfaceEntry>* leaving) const {
+  NETMETER_ASSIGN_OR_RETURN(*stays, ReadStays(pins));
+  if (uplinks_.empty() && stays->empty()) return absl::OkStatus();
   NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetwork(/*by_inode=*/true));
+  // Those of another namespace stay as they are.
+  if (network_ != own) return absl::OkStatus();
   NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
-  const bool is_own = network_ == own;
-  for (const InterfaceEntry& entry : entries) {
-    // Containers come and go, and nobody asks for what they had counted.
-    if (is_own && entry.first.uplink == NM_UPLINK_OTHER &&
-        !IsPresent(entry.first.ifindex, interfaces)) {
-      continue;
-    }
-    NETMETER_RETURN_IF_ERROR(Write(entry));
+  // A damaged meter tells nothing about them.
+  if (!stays->empty()) {
+    NETMETER_RETURN_IF_ERROR(AddUnseen(pins, interfaces, stays));
   }
-  if (!is_own) return absl::OkStatus();
+  std::set<uint32_t> here;
   for (const Interface& interface : interfaces) {
     // loopback has no traffic of path direct
     if (interface.index == kLoopbackIndex) continue;
-    const uint32_t number = NumberOf(interface);
-    const auto stay = NextStay(interface, number, entries, &leaving_);
-    if (!stay.has_value()) continue;
-    InterfaceEntry entry = {};
-    entry.first = {interface.index, static_cast<nm_u16>(number), *stay};
-    memcpy(entry.second.name, interface.name.data(),
-           std::min(interface.name.size(), sizeof(entry.second.name) - 1));
-    entry.second.begin = interface.counts;
-    entry.second.began_ns = ClockNs(CLOCK_BOOTTIME);
-    NETMETER_RETURN_IF_ERROR(Write(entry));
+    here.insert(interface.index);
+    BeginInterface(interface, NumberOf(interface), stays, leaving);
+  }
+  const auto others = std::stable_partition(
+      stays->begin(), stays->end(), [](const InterfaceEntry& stay) {
+        return stay.first.uplink != NM_UPLINK_OTHER;
+      });
+  if (others - stays->begin() > NM_MAX_INTERFACES) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "uplinks: there are more than ", NM_MAX_INTERFACES,
+        " interfaces, or they have moved between uplinks as often (",
+        RestartCommand(pin_dir_), ")"));
+  }
+  // Hosts with containers have thousands of stays in `other` whose interfaces have gone.
+  // One tells that the total of `other` is not known, and the names of more are good to
+  // have, but interfaces that appear later need room, too.
+  const auto gone = std::stable_partition(
+      others, stays->end(), [&](const InterfaceEntry& stay) {
+        return stay.second.ended_ns != 0 || here.count(stay.first.ifindex) != 0;
+      });
+  const auto most =
+      std::max<ptrdiff_t>(1, NM_MAX_INTERFACES / 2 - (gone - stays->begin()));
+  if (stays->end() - gone > most) stays->erase(gone + most, stays->end());
+  return absl::OkStatus();
+}
+
+absl::Status UplinkMaps::Begin(const PinDir& pins) {
+  if (begun_) return absl::OkStatus();
+  std::vector<InterfaceEntry> stays;
+  leaving_.clear();
+  NETMETER_RETURN_IF_ERROR(Plan(pins, &stays, &leaving_));
+  for (const InterfaceEntry& stay : stays) {
+    const int error =
+        bpf_map_update_elem(fd_, &stay.first, &stay.second, BPF_ANY);
+    if (error == -E2BIG) break;  // only `other` is left: on no bill
+    NETMETER_RETURN_IF_ERROR(ErrnoStatus(error, "fill interfaces"));
   }
   begun_ = true;
-  Trace("began to count ", interfaces.size(), " interfaces for their uplinks");
+  Trace("began to count for uplinks, with ", stays.size(), " stays");
   return absl::OkStatus();
 }
 
@@ -281,26 +336,14 @@ absl::Status UplinkMaps::End() {
       if (entry.first.ifindex != interface.index) continue;
       entry.second.end = interface.counts;
       entry.second.ended_ns = ClockNs(CLOCK_BOOTTIME);
-      NETMETER_RETURN_IF_ERROR(Write(entry));
+      const int error =
+          bpf_map_update_elem(fd_, &entry.first, &entry.second, BPF_ANY);
+      if (error == -E2BIG) continue;  // Begin() had no room for it
+      NETMETER_RETURN_IF_ERROR(ErrnoStatus(error, "fill interfaces"));
       Trace("interface ", interface.name, " has left an uplink");
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status UplinkMaps::Write(const InterfaceEntry& entry) const {
-  const int error =
-      bpf_map_update_elem(fd_, &entry.first, &entry.second, BPF_ANY);
-  if (error == -E2BIG && entry.first.uplink == NM_UPLINK_OTHER) {
-    return absl::OkStatus();  // on no bill
-  }
-  if (error == -E2BIG) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "interfaces: no room: there are more than ", NM_MAX_INTERFACES,
-        ", or they have moved between uplinks as often (",
-        RestartCommand(pin_dir_), ")"));
-  }
-  return ErrnoStatus(error, "fill interfaces");
 }
 
 }  // namespace internal

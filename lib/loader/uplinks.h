@@ -48,7 +48,7 @@ absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const nm_info& info,
 class UplinkMaps {
  public:
   // Call after the object is loaded. `existing` is the info of the meter that is
-  // upgraded, or empty. ResourceExhausted: no number is left.
+  // upgraded, or empty. ResourceExhausted: no number is left, or no room for a stay.
   absl::Status Fill(const Uplinks& uplinks, const nm_info& existing,
                     const PinDir& pins, MeterObject* object);
 
@@ -57,7 +57,6 @@ class UplinkMaps {
 
   // Copies the stays of the pinned meter into the new map of interfaces, and adds those
   // that begin. Call right before packets are counted. Can be repeated.
-  // ResourceExhausted: the map is full.
   absl::Status Begin(const PinDir& pins);
 
   // Ends the stays of interfaces that left an uplink. Call when all packets are counted
@@ -66,7 +65,8 @@ class UplinkMaps {
 
  private:
   uint32_t NumberOf(const Interface& interface) const;
-  absl::Status Write(const InterfaceEntry& entry) const;
+  absl::Status Plan(const PinDir& pins, std::vector<InterfaceEntry>* stays,
+                    std::vector<InterfaceEntry>* leaving) const;
 
   Uplinks uplinks_;
   std::map<std::string, uint32_t> numbers_;  // by name

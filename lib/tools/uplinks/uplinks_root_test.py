@@ -13,7 +13,7 @@ import subprocess
 import unittest
 
 import lab
-from gateway import HEADER, MEASURED, SERVICE, GatewayTest, Network, keep_neighbours
+from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, GatewayTest, Network, keep_neighbours
 
 
 GROUP = "54321"
@@ -503,6 +503,45 @@ class ClientsTest(GatewayTest):
                 file.write(text)
             found = lab.run("sh", "-c", command.replace("clients.csv", self.directory + "/clients.csv"), env=environment)
             self.assertEqual(found.decode(), "%d forwarded\n%d %s\n" % (unnamed, sum(mine.values()), name))
+
+
+class LoadTest(GatewayTest):
+    """No total goes back at a load."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.load({"uplinks": cls.UPLINKS})
+
+    def load_again(self):
+        self.meter.load(dict(self.config, proxy_ports=[lab.PROXY_PORT + 1]))
+        self.meter.load(self.config)
+
+    def test_an_interface_that_no_program_has_seen_keeps_its_count(self):
+        self.internet.join("wwan8", "there8", 8)
+        self.internet.run(lab.PYTHON, "-c", SEND, "10.77.8.1")  # to no socket
+        before, _ = self.steady(lambda: self.balance()["lte"])
+        self.assertGreaterEqual(before["rx"]["unnamed_bytes"], SENT)
+        self.load_again()
+        self.assertEqual(self.steady(lambda: self.balance()["lte"])[0], before)
+
+    def test_forwarded_traffic_of_an_interface_that_has_gone_keeps_its_name(self):
+        guest = Network(type(self), "guest")
+        guest.join("tap7", "guest0", 7)
+        guest.run("ip", "route", "add", "default", "via", "10.77.7.1")
+        guest.run(lab.PYTHON, "-c", SEND, "10.77.1.2")
+
+        def sent():
+            rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", self.meter.pin_dir))
+            return {(row["name"], row["uplink"]): row["tx_bytes"] for row in rows if row["kind"] == "forwarded"}
+
+        before, _ = self.steady(sent)
+        self.assertEqual(before.get(("tap7", "satellite"), 0), SENT if MEASURED else 0)
+        lab.run("ip", "link", "delete", "tap7")
+        unknown = self.balance()["other"]["unknown"]
+        self.load_again()
+        self.assertEqual(sent(), before)
+        self.assertEqual(self.balance()["other"]["unknown"], unknown)
 
 
 class UnnamedTest(GatewayTest):
