@@ -105,6 +105,46 @@ TEST_F(LoaderRootTest, NobodyWritesToAnyMapOfTheReaders) {
   EXPECT_EQ(shared, kSharedMaps);
 }
 
+// Readers open these at each read, also while a load replaces two of them.
+TEST_F(LoaderRootTest, TheGroupReadsTheMapsOfUplinksAndWritesNone) {
+  ASSERT_NE(UnprivilegedBpfDisabled(), 0);
+  const absl::StatusOr<bool> direct = UsersMayOpenPins();
+  ASSERT_TRUE(direct.ok()) << direct.status();
+  config_.uplinks = {{"satellite", {"sat*"}}};
+  for (const bool upgrade : {false, true}) {
+    if (upgrade) config_.forwarded_clients = {"satellite"};
+    MustLoad();
+    ExpectModes();
+    for (const char* map : {"uplink_names", "interfaces", kForwardedPin,
+                            kForwardedByPin, kClientsPin}) {
+      if (access(Pin(map).c_str(), F_OK) != 0) continue;
+      EXPECT_EQ(
+          InChild([&] {
+            if (!BecomeUser(kGid)) return 2;
+            if (UniqueFd(bpf_obj_get(Pin(map).c_str())).ok()) return 3;
+            LIBBPF_OPTS(bpf_obj_get_opts, options);
+            options.file_flags = BPF_F_RDONLY;
+            const UniqueFd fd(bpf_obj_get_opts(Pin(map).c_str(), &options));
+            if (!*direct) return 0;
+            std::vector<char> key(64), value(sizeof(nm_forwarded) * 8192);
+            if (!fd.ok()) return 4;
+            if (bpf_map_update_elem(fd.get(), key.data(), value.data(), 0) ==
+                0) {
+              return 5;
+            }
+            const bool empty =
+                bpf_map_get_next_key(fd.get(), nullptr, key.data()) != 0;
+            return empty || bpf_map_lookup_elem(fd.get(), key.data(),
+                                                value.data()) == 0
+                       ? 0
+                       : 6;
+          }),
+          0)
+          << map;
+    }
+  }
+}
+
 // It was "not loaded", with the exit status of that, for a user without the group.
 TEST_F(LoaderRootTest, StatusTellsWhoMayNotLook) {
   MustLoad();

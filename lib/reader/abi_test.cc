@@ -19,6 +19,13 @@ TEST(Abi, SizesAreThoseOfVersionOne) {
   EXPECT_EQ(sizeof(nm_info), 1168u);
   EXPECT_EQ(sizeof(nm_series_key), 8u);
   EXPECT_EQ(sizeof(nm_series_value), 136u);
+  EXPECT_EQ(sizeof(nm_uplink_key), 20u);
+  EXPECT_EQ(sizeof(nm_interface_key), 8u);
+  EXPECT_EQ(sizeof(nm_interface), 96u);
+  EXPECT_EQ(sizeof(nm_forwarded_key), 12u);
+  EXPECT_EQ(sizeof(nm_forwarded), 16u);
+  EXPECT_EQ(sizeof(nm_client_key), 24u);
+  EXPECT_EQ(sizeof(nm_client), 32u);
 }
 
 TEST(Abi, CellsAreSelfDescribing) {
@@ -83,6 +90,26 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(NM_STATS_LEAST_BYTES, 224);
   EXPECT_EQ(offsetof(nm_stats, slots_allocated), 0u);
   EXPECT_EQ(offsetof(nm_stats, refused_controls), 112u);
+}
+
+TEST(Abi, UplinksAreWhereTheyWere) {
+  EXPECT_EQ(NM_FORWARDED_INDEX(1, 15), 31);
+  EXPECT_EQ(offsetof(nm_uplink_key, name), 4u);
+  EXPECT_EQ(offsetof(nm_interface_key, uplink), 4u);
+  EXPECT_EQ(offsetof(nm_interface_key, stay), 6u);
+  EXPECT_EQ(offsetof(nm_interface_counts, rx_bytes), 8u);
+  EXPECT_EQ(offsetof(nm_interface_counts, tx_packets), 16u);
+  EXPECT_EQ(offsetof(nm_interface, begin), 16u);
+  EXPECT_EQ(offsetof(nm_interface, end), 48u);
+  EXPECT_EQ(offsetof(nm_interface, began_ns), 80u);
+  EXPECT_EQ(offsetof(nm_interface, ended_ns), 88u);
+  EXPECT_EQ(offsetof(nm_forwarded_key, out), 4u);
+  EXPECT_EQ(offsetof(nm_forwarded_key, uplinks), 8u);
+  EXPECT_EQ(offsetof(nm_forwarded, packets), 8u);
+  EXPECT_EQ(offsetof(nm_client_key, interface), 16u);
+  EXPECT_EQ(offsetof(nm_client_key, uplink), 20u);
+  EXPECT_EQ(offsetof(nm_client, rx_bytes), 8u);
+  EXPECT_EQ(offsetof(nm_client, tx_packets), 16u);
 }
 
 TEST(Abi, MagicIsReadableInMemory) {
