@@ -438,9 +438,15 @@ struct nm_interface {
   struct nm_interface_counts end;   /* ... and ended */
   nm_u64 began_ns;                  /* CLOCK_BOOTTIME */
   nm_u64 ended_ns;                  /* ... 0: it has not */
+  /* The layer-2 header that the interface counted with each packet, in bytes, if the
+     stay has ended. */
+  nm_u8 tx_header;
+  nm_u8 rx_header;
+  nm_u8 reserved[14];
 };
+#define NM_HEADER_UNKNOWN 255
 NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
-                 NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 8);
+                 NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 8 + 2 + 14);
 
 /* Key and value of `forwarded_by`: from one interface to another. `forwarded` has the
  * packets for which that was full, by uplinks alone: its key is NM_FORWARDED_INDEX(). For

@@ -163,7 +163,7 @@ class Counting {
       named = true;
       if (last == seen->end()) gone.name = entry->second.name;
       if (entry->second.ended_ns != 0) {
-        Add(uplink, gone.name, {14, 14},
+        Add(uplink, gone.name, HeaderOf(entry->second),
             Between(gone.counts, entry->second.begin, entry->second.end));
       } else {
         End(uplink, gone.name);

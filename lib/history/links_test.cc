@@ -67,6 +67,7 @@ class LinksTest : public testing::Test {
       if (entry.first.ifindex != index || entry.first.uplink != from) continue;
       if (entry.second.ended_ns != 0) continue;
       entry.second.ended_ns = 1;
+      SetHeader(At(index)->header, &entry.second);
       entry.second.end = At(index)->counts;
     }
     AddEntry(index, to, At(index)->name.c_str(), At(index)->counts);

@@ -336,6 +336,7 @@ absl::Status UplinkMaps::End() {
       if (entry.first.ifindex != interface.index) continue;
       entry.second.end = interface.counts;
       entry.second.ended_ns = ClockNs(CLOCK_BOOTTIME);
+      SetHeader(interface.header, &entry.second);
       const int error =
           bpf_map_update_elem(fd_, &entry.first, &entry.second, BPF_ANY);
       if (error == -E2BIG) continue;  // Begin() had no room for it

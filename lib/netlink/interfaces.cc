@@ -209,6 +209,22 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces() {
       absl::StrCat(kWhat, ": they change all the time: run it again"));
 }
 
+LinkHeader HeaderOf(const nm_interface& stay) {
+  const auto size = [](nm_u8 bytes) {
+    return bytes == NM_HEADER_UNKNOWN ? kUnknownHeader : bytes;
+  };
+  return {size(stay.tx_header), size(stay.rx_header)};
+}
+
+void SetHeader(const LinkHeader& header, nm_interface* stay) {
+  const auto byte = [](int bytes) {
+    return static_cast<nm_u8>(
+        bytes < 0 || bytes >= NM_HEADER_UNKNOWN ? NM_HEADER_UNKNOWN : bytes);
+  };
+  stay->tx_header = byte(header.tx);
+  stay->rx_header = byte(header.rx);
+}
+
 uint32_t NetworkOfSocket(int fd) {
   uint64_t cookie = 0;
   socklen_t size = sizeof(cookie);

@@ -40,6 +40,10 @@ struct LinkHeader {
   bool known() const { return tx != kUnknownHeader && rx != kUnknownHeader; }
 };
 
+// The layer-2 header in a stay that has ended.
+LinkHeader HeaderOf(const nm_interface& stay);
+void SetHeader(const LinkHeader& header, nm_interface* stay);
+
 struct Interface {
   uint32_t index = 0;
   std::string name;

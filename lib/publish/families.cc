@@ -349,14 +349,6 @@ uint64_t WireBytes(uint64_t bytes, uint64_t packets, int header) {
   return bytes - std::min(bytes, headers);
 }
 
-// Whether a counter of this interface can only grow. Of one that has left the uplink and
-// then the host, nothing tells the headers any more, so its counter would change.
-bool CanOnlyGrow(const UplinkInterface& interface) {
-  return interface.index != 0 &&
-         !(interface.has_left && interface.tx_header_bytes < 0 &&
-           interface.rx_header_bytes < 0);
-}
-
 // The fill level of the meter. The slots of reserved series, which always exist, are in
 // neither number.
 void AddHealth(const Health& health, const FamilySet& chosen,
@@ -442,7 +434,7 @@ std::vector<Family> FamiliesOfUplinks(const std::vector<Uplink>& uplinks,
   };
   for (const Uplink& uplink : uplinks) {
     for (const UplinkInterface& one : uplink.interfaces) {
-      if (uplink.name == kOtherUplink || !CanOnlyGrow(one)) continue;
+      if (uplink.name == kOtherUplink || one.index == 0) continue;
       add(uplink.name, one.name,
           WireBytes(one.tx_bytes, one.tx_packets, one.tx_header_bytes),
           WireBytes(one.rx_bytes, one.rx_packets, one.rx_header_bytes),

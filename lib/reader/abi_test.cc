@@ -21,7 +21,7 @@ TEST(Abi, SizesAreThoseOfVersionOne) {
   EXPECT_EQ(sizeof(nm_series_value), 136u);
   EXPECT_EQ(sizeof(nm_uplink_key), 20u);
   EXPECT_EQ(sizeof(nm_interface_key), 8u);
-  EXPECT_EQ(sizeof(nm_interface), 96u);
+  EXPECT_EQ(sizeof(nm_interface), 112u);
   EXPECT_EQ(sizeof(nm_forwarded_key), 12u);
   EXPECT_EQ(sizeof(nm_forwarded), 16u);
   EXPECT_EQ(sizeof(nm_client_key), 24u);
@@ -103,6 +103,7 @@ TEST(Abi, UplinksAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_interface, end), 48u);
   EXPECT_EQ(offsetof(nm_interface, began_ns), 80u);
   EXPECT_EQ(offsetof(nm_interface, ended_ns), 88u);
+  EXPECT_EQ(offsetof(nm_interface, tx_header), 96u);
   EXPECT_EQ(offsetof(nm_forwarded_key, out), 4u);
   EXPECT_EQ(offsetof(nm_forwarded_key, uplinks), 8u);
   EXPECT_EQ(offsetof(nm_forwarded, packets), 8u);

@@ -152,11 +152,6 @@ class Balancer {
       AddNote(
           "its interfaces have layer-2 headers of different or unknown sizes",
           &uplink);
-    } else if (!headers.size.known() && !headers.gone.empty()) {
-      AddNote(absl::StrCat(headers.gone,
-                           " has left this uplink and the host, and nothing "
-                           "tells the size of its layer-2 headers"),
-              &uplink);
     }
     const bool known = !headers.mixed && headers.size.known();
     Close(known ? headers.size : LinkHeader{0, 0}, &uplink);
@@ -168,14 +163,11 @@ class Balancer {
   struct LinkHeaders {
     LinkHeader size;
     bool mixed = false;
-    // An interface that was in the uplink and has left the host. Its header size is
-    // that of the uplink's other interfaces, if there are any.
-    std::string gone;
 
-    void Add(const Interface& interface) {
-      mixed |= size.known() && !(size == interface.header);
-      mixed |= !interface.header.known();
-      size = interface.header;
+    void Add(const LinkHeader& header) {
+      mixed |= size.known() && !(size == header);
+      mixed |= !header.known();
+      size = header;
     }
   };
 
@@ -194,7 +186,7 @@ class Balancer {
     uplink->interfaces.back().name = interface.name;
     uplink->interfaces.back().not_counted =
         absl::StrCat("its packets count as those of ", below->name);
-    headers->Add(interface);
+    headers->Add(interface.header);
   }
 
   static void AddPresent(const Interface& interface,
@@ -204,29 +196,22 @@ class Balancer {
     row->name = interface.name;
     row->has_left = false;
     SetHeader(interface.header, row);
-    headers->Add(interface);
+    headers->Add(interface.header);
     AddCounts(interface.counts, base, row, uplink);
   }
 
   // An interface that was in this uplink until a load.
   void AddEnded(const InterfaceEntry& entry, LinkHeaders* headers,
                 Uplink* uplink) const {
-    const std::string name = NameOf(entry.second);
     const auto now = by_index_.find(entry.first.ifindex);
-    const bool is_here = now != by_index_.end();
     if (HasCounted(entry.second)) {
-      UplinkInterface* const row = RowOf(entry.first.ifindex, name, uplink);
+      UplinkInterface* const row =
+          RowOf(entry.first.ifindex, NameOf(entry.second), uplink);
       AddCounts(entry.second.end, entry.second.begin, row, uplink);
-      if (is_here) SetHeader(now->second->header, row);
+      if (row->has_left) SetHeader(HeaderOf(entry.second), row);
+      headers->Add(HeaderOf(entry.second));
     }
-    // It may be in another uplink now, or in none: its layer-2 headers have not
-    // changed.
-    if (is_here && now->second->name == name) {
-      headers->Add(*now->second);
-    } else if (HasCounted(entry.second)) {
-      headers->gone = name;
-    }
-    if (is_here &&
+    if (now != by_index_.end() &&
         open_in_.count({entry.first.ifindex, entry.first.uplink}) == 0 &&
         FindUplink(input_.patterns, now->second->name) == uplink->name) {
       AddNote(absl::StrCat(now->second->name,

@@ -372,6 +372,12 @@ class MovesTest(GatewayTest):
             send()
         record()
         self.assertGreater(min(expected.values()), 3 * SENT)
+        # Only the uplink that it was in last does not know any more what it counted.
+        former = self.balance()["a"]
+        lab.run("ip", "link", "delete", "sat0")
+        balance = self.balance()
+        self.assertEqual([balance["a"][key] for key in ("tx", "rx", "unknown")], [former[key] for key in ("tx", "rx", "unknown")])
+        self.assertIn("sat0 has gone", balance["b"]["unknown"])
 
 
 class ForeignSysTest(GatewayTest):
