@@ -422,6 +422,9 @@ TEST(CapiTest, FieldsOfAFlowHaveTheirNames) {
   EXPECT_EQ(used, 49U);
   EXPECT_EQ(netmeter_decode_flow(nullptr, 0, nullptr, nullptr, nullptr, &error),
             NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      netmeter_decode_flow("\x01", SIZE_MAX, AppendField, &text, &used, &error),
+      NETMETER_INVALID_ARGUMENT);
 }
 
 TEST(CapiTest, NullWithoutMemoryIsAnErrorToo) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
 #include <map>
 #include <protozero/pbf_reader.hpp>
 #include <string>
@@ -151,6 +152,9 @@ int netmeter_decode_flow(const char* bytes, size_t length,
   const absl::Status decoded = netmeter::internal::WithoutThrowing([&] {
     if (bytes == nullptr || take == nullptr || used == nullptr) {
       return absl::InvalidArgumentError("bytes, take or used is NULL");
+    }
+    if (length > PTRDIFF_MAX) {
+      return absl::InvalidArgumentError("length is larger than any memory");
     }
     size_t length_of_record = 0;
     const absl::Status status = netmeter::internal::Decode(

@@ -90,7 +90,9 @@ TEST(FlowDecoder, ReadsWhatTheCommandWrites) {
   std::string line;
   AppendJson(Row(), *origin, &line);
   const nlohmann::json json = nlohmann::json::parse(line);
-  for (const auto& [name, value] : json.items()) {
+  for (const auto& item : json.items()) {
+    const std::string& name = item.key();
+    const nlohmann::json& value = item.value();
     const auto found =
         std::find_if(fields.begin(), fields.end(),
                      [&](const auto& one) { return one.second.first == name; });
