@@ -416,11 +416,12 @@ NM_STATIC_ASSERT(sizeof(struct nm_interface_counts) == 4 * 8);
  * Key and value of `interfaces`: one stay of an interface in an uplink. The uplink has
  * what the interface counted between `begin` and `end`, or `begin` and now. A load that
  * moves an interface ends a stay and begins another one. The two overlap by what passes
- * during the load, so that an uplink's interfaces never count less than its series.
+ * during the load, so that an uplink's interfaces count no less than its series, except
+ * for sent packets that were still in a queue of the link.
  * A program that sees an unknown interface adds its first stay, which begins at 0. So an
  * interface that is renamed into another uplink has two stays that have not ended, until
  * the meter is loaded with --restart: what it counted before it was renamed is not known.
- * Two open stays also remain if a load is killed. To divide what an interface counted,
+ * Two open stays also remain if a load is killed; the next load ends one. To divide what an interface counted,
  * give the earlier stay what both have.
  * An interface that no program has seen has no stay yet, and counts from 0 for the uplink
  * of its name. The stay of an interface that has gone does not end. A load drops some of

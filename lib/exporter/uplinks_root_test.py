@@ -161,8 +161,12 @@ class UplinkMetricsTest(GatewayTest):
         for key in ways:
             self.assertGreater(moved[(COUNTED, "lte", *key)], first[(COUNTED, "lte", *key)])
         lab.run("ip", "link", "delete", "wwan3")
+        # Its counters end in the uplink that it was in last.
         left = read(moved)
-        self.assertEqual({key for key in left if key[0] == COUNTED and key[2] == "wwan3"}, set())
+        self.assertEqual(
+            {key: value for key, value in left.items() if key[0] == COUNTED and key[2] == "wwan3"},
+            {(COUNTED, "satellite", *key): moved[(COUNTED, "satellite", *key)] for key in ways},
+        )
 
 
 # The page, from within a network namespace.

@@ -182,10 +182,15 @@ void BeginInterface(const Interface& interface, uint32_t number,
     is_there |= is_open;
     next = std::max(next, stay.first.stay + 1U);
   }
-  // If the interface has counted for two uplinks, the split is unknown: both stays go
-  // on, and `netmeter uplinks` says so.
-  if (open.size() == 1 && open[0].first.uplink != number) {
-    leaving->push_back(open[0]);
+  // If it was renamed from one uplink into another one, the split is unknown: both stays
+  // go on, and `netmeter uplinks` says so. A load that was killed left two that end now.
+  const bool is_renamed =
+      open.size() > 1 &&
+      std::any_of(open.begin(), open.end(), [&](const InterfaceEntry& stay) {
+        return TextOf(stay.second.name) != interface.name;
+      });
+  for (const InterfaceEntry& stay : open) {
+    if (!is_renamed && stay.first.uplink != number) leaving->push_back(stay);
   }
   if (is_there) return;
   stays->push_back(NewStay(interface, number, next, interface.counts));
@@ -289,6 +294,14 @@ absl::Status UplinkMaps::Plan(const PinDir& pins,
     here.insert(interface.index);
     BeginInterface(interface, NumberOf(interface), stays, leaving);
   }
+  // What counted nothing needs no room.
+  const auto counted_none = [](const InterfaceEntry& stay) {
+    return stay.second.ended_ns != 0 &&
+           memcmp(&stay.second.begin, &stay.second.end,
+                  sizeof(stay.second.begin)) == 0;
+  };
+  stays->erase(std::remove_if(stays->begin(), stays->end(), counted_none),
+               stays->end());
   const auto others = std::stable_partition(
       stays->begin(), stays->end(), [](const InterfaceEntry& stay) {
         return stay.first.uplink != NM_UPLINK_OTHER;

@@ -90,11 +90,14 @@ class Balancer {
       if (entry.first.uplink != asked.number) continue;
       uplink.forwarded_began_later |=
           entry.second.began_ns < input_.forwarded_since_ns;
+      const auto found = by_index_.find(entry.first.ifindex);
       if (entry.second.ended_ns != 0) {
-        AddEnded(entry, &headers, &uplink);
+        // A row that loses its last stay would go back: it goes as a whole.
+        if (found != by_index_.end() || !IsOpen(entry.first)) {
+          AddEnded(entry, &headers, &uplink);
+        }
         continue;
       }
-      const auto found = by_index_.find(entry.first.ifindex);
       if (found == by_index_.end()) {
         AddNote(absl::StrCat(NameOf(entry.second),
                              " has gone, and what it had counted with it"),
@@ -124,8 +127,10 @@ class Balancer {
       row->name = was;
       row->has_left = true;
     }
-    // Interfaces that came later, and on which no socket had a packet yet.
+    // Interfaces that came later, and on which no socket had a packet yet. Without
+    // uplinks there is no `other`.
     for (const Interface& interface : input_.interfaces) {
+      if (input_.patterns.empty()) break;
       if (known_.count({interface.index, asked.number}) != 0 ||
           open_.count(interface.index) != 0 ||
           interface.index == kLoopbackIndex ||
@@ -159,6 +164,10 @@ class Balancer {
   }
 
  private:
+  bool IsOpen(const nm_interface_key& key) const {
+    return open_in_.count({key.ifindex, key.uplink}) != 0;
+  }
+
   // The layer-2 headers of an uplink's interfaces, which must have one size.
   struct LinkHeaders {
     LinkHeader size;
@@ -211,8 +220,7 @@ class Balancer {
       if (row->has_left) SetHeader(HeaderOf(entry.second), row);
       headers->Add(HeaderOf(entry.second));
     }
-    if (now != by_index_.end() &&
-        open_in_.count({entry.first.ifindex, entry.first.uplink}) == 0 &&
+    if (now != by_index_.end() && !IsOpen(entry.first) &&
         FindUplink(input_.patterns, now->second->name) == uplink->name) {
       AddNote(absl::StrCat(now->second->name,
                            " is in this uplink again, which no load has seen"),

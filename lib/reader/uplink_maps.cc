@@ -9,7 +9,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
+#include <thread>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -92,10 +95,13 @@ absl::Status ForEachSum(const std::string& pin_dir, const char* pin,
 // Calls body(key, value) for each element. Elements that are added or removed meanwhile
 // may be seen or not. A trie has no LookUpElements() before 5.14.
 template <typename Key, typename Value, typename Body>
-absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
+absl::Status ForEachIn(const SharedMaps& maps, const char* pin,
                        const Body& body) {
+  const std::string& pin_dir = maps.directory();
   const auto fd = OpenMap(pin_dir, pin, sizeof(Key), sizeof(Value));
-  if (absl::IsNotFound(fd.status())) return HasNoUplinks(pin_dir);
+  if (absl::IsNotFound(fd.status())) {
+    return WithoutMap(pin_dir, maps.closed());
+  }
   if (!fd.ok()) return fd.status();
   Key key = {}, next = {};
   Value value = {};
@@ -113,22 +119,26 @@ absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
   return absl::OkStatus();
 }
 
-// The names of interfaces by index.
+// The names of interfaces by index. An interface that was renamed keeps its first name
+// here, so that its counters go on.
 std::map<uint32_t, std::string> NamesOf(const LinkReading& links) {
   std::map<uint32_t, std::string> names;
   for (const Interface& interface : links.interfaces) {
     names[interface.index] = interface.name;
   }
-  // The meter keeps the names of interfaces that have gone. A hash map has no order: of
-  // a renamed interface's names, that in the uplink of the lowest number counts.
-  std::map<uint32_t, uint32_t> uplinks;
+  // The meter keeps the names of interfaces that have gone.
+  std::map<uint32_t, const InterfaceEntry*> first;
   for (const InterfaceEntry& entry : links.entries) {
-    const auto known = uplinks.emplace(entry.first.ifindex, entry.first.uplink);
-    if (known.first->second < entry.first.uplink) continue;
-    known.first->second = entry.first.uplink;
-    const char* name = entry.second.name;
-    names[entry.first.ifindex] =
-        std::string(name, strnlen(name, sizeof(entry.second.name)));
+    const InterfaceEntry*& known = first[entry.first.ifindex];
+    const auto order = [](const InterfaceEntry& one) {
+      return std::tie(one.second.began_ns, one.first.uplink, one.first.stay);
+    };
+    if (known == nullptr || order(entry) < order(*known)) known = &entry;
+  }
+  for (const auto& one : first) {
+    const char* name = one.second->second.name;
+    names[one.first] =
+        std::string(name, strnlen(name, sizeof(one.second->second.name)));
   }
   return names;
 }
@@ -201,8 +211,9 @@ std::vector<MeterUplink> ListUplinks(const SharedMaps& maps) {
   return uplinks;
 }
 
-absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
-  const std::string& pin_dir = maps.directory();
+namespace {
+
+absl::StatusOr<MeterLinks> ReadLinksOnce(const SharedMaps& maps) {
   const nm_info& info = *maps.view().info;
   MeterLinks links;
   links.forwarded_since_ns = info.forwarded_since_ns;
@@ -211,11 +222,11 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
     links.names[uplink.number] = uplink.name;
   }
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_uplink_key, uint32_t>(
-      pin_dir, "uplink_names", [&](const nm_uplink_key& key, uint32_t number) {
+      maps, "uplink_names", [&](const nm_uplink_key& key, uint32_t number) {
         links.patterns[links.names[number]].push_back(PatternOf(key));
       })));
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_interface_key, nm_interface>(
-      pin_dir, "interfaces",
+      maps, "interfaces",
       [&](const nm_interface_key& key, const nm_interface& value) {
         links.entries.emplace_back(key, value);
       })));
@@ -231,6 +242,27 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
   if (!interfaces.ok()) return interfaces.status();
   links.interfaces = *std::move(interfaces);
   return links;
+}
+
+}  // namespace
+
+absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
+  // A load that comes in between gives an uplink what the next one counts. It marks
+  // itself by build_id 0 for some 10 ms; one that was killed leaves the mark.
+  constexpr int kAttempts = 10;
+  constexpr std::chrono::milliseconds kPause(10);
+  const nm_info& info = *maps.view().info;
+  const auto load = [&info] {
+    return std::make_pair(__atomic_load_n(&info.build_id, __ATOMIC_ACQUIRE),
+                          __atomic_load_n(&info.loaded_ns, __ATOMIC_ACQUIRE));
+  };
+  for (int attempt = 1;; ++attempt) {
+    const auto before = load();
+    auto links = ReadLinksOnce(maps);
+    const bool is_whole = before.first != 0 && load() == before;
+    if (is_whole || !links.ok() || attempt == kAttempts) return links;
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 ForwardedSamples NameForwarded(const ForwardedReading& traffic,

@@ -505,6 +505,91 @@ class ClientsTest(GatewayTest):
             self.assertEqual(found.decode(), "%d forwarded\n%d %s\n" % (unnamed, sum(mine.values()), name))
 
 
+HOLD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int socket(int family, int type, int protocol) {
+  int (*real)(int, int, int) = dlsym(RTLD_NEXT, "socket");
+  if (family == AF_NETLINK && protocol == NETLINK_ROUTE) {
+    close(open(getenv("HELD"), O_CREAT | O_WRONLY, 0600));
+    for (int i = 0; i < 2000 && access(getenv("GO"), F_OK) != 0; i++) usleep(10000);
+  }
+  return real(family, type, protocol);
+}
+"""
+
+
+class MoveTest(GatewayTest):
+    """A load moves an interface to another uplink."""
+
+    A = {"uplinks": {"a": ["sat0"], "b": ["wwan3"]}}
+    B = {"uplinks": {"a": ["wwan3"], "b": ["sat0"]}}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.load(cls.A)
+
+    def send(self):
+        self.meter.run([lab.PYTHON, "-c", SEND, "10.77.1.2"])
+
+    def sent(self):
+        """{uplink: packets of its interfaces}, if all is known."""
+        balance = self.balance()
+        self.assertEqual([balance[name]["unknown"] for name in "ab"], [None, None])
+        return {name: balance[name]["tx"]["interface_packets"] for name in "ab"}
+
+    def test_1_a_read_in_between_begins_again(self):
+        # It had the uplinks of before, and the interfaces of after: what the next uplink
+        # counted was the former one's, and the next read took it back.
+        self.send()
+        library, held, go = (os.path.join(self.directory, name) for name in ("hold.so", "held", "go"))
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"], input=HOLD, text=True, check=True, timeout=60)
+        env = {**os.environ, "LD_PRELOAD": library, "HELD": held, "GO": go}
+        command = [lab.LIST, "uplinks", "--json", "--pin-dir", self.meter.pin_dir]
+        reader = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent)
+        self.addCleanup(reader.kill)
+        lab.wait_for(lambda: os.path.exists(held), "the read of interfaces")
+        self.meter.load(self.B)
+        self.send()
+        with open(go, "w"):
+            pass
+        rows = json.loads(reader.communicate(timeout=30)[0])
+        found = {row["uplink"]: row["tx"]["interface_packets"] for row in rows if row["uplink"] in "ab"}
+        self.assertEqual(found, self.sent())
+        self.assertEqual(found["a"], found["b"])
+
+    def test_2_after_a_killed_load_the_next_one_ends_the_former_stay(self):
+        # Both uplinks counted what the interface did, for good.
+        config = os.path.join(self.directory, "config.yml")
+        command = [lab.LOADER, "load", "--verbose", "--pin-dir", self.meter.pin_dir, "--cgroup", self.meter.cgroup, "--group", "", "--config", config]
+
+        def is_killed():
+            self.meter.load(self.A)
+            with open(config, "w") as file:
+                json.dump(self.B, file)
+            load = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=lab.die_with_parent)
+            for line in load.stderr:
+                if "/listeners: map" in line:
+                    load.kill()
+                    break
+            load.stderr.close()
+            load.wait()
+            return "a load was interrupted" in str(self.balance()["a"]["unknown"])
+
+        self.assertTrue(any(is_killed() for _ in range(20)))
+        self.meter.load(self.B)
+        before = self.sent()
+        self.send()
+        after = self.sent()
+        self.assertEqual((after["a"], after["b"]), (before["a"], before["b"] + SENT // 1000))
+
+
 class LoadTest(GatewayTest):
     """No total goes back at a load."""
 
