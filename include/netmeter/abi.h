@@ -421,8 +421,8 @@ NM_STATIC_ASSERT(sizeof(struct nm_interface_counts) == 4 * 8);
  * A program that sees an unknown interface adds its first stay, which begins at 0. So an
  * interface that is renamed into another uplink has two stays that have not ended, until
  * the meter is loaded with --restart: what it counted before it was renamed is not known.
- * Two open stays also remain if a load is killed; the next load ends one. To divide what an interface counted,
- * give the earlier stay what both have.
+ * Two open stays also remain if a load is killed; the next load ends one. To divide what
+ * an interface counted, give the earlier stay what both have.
  * An interface that no program has seen has no stay yet, and counts from 0 for the uplink
  * of its name. The stay of an interface that has gone does not end. A load drops some of
  * these in NM_UPLINK_OTHER if there are thousands, but not all.
