@@ -294,9 +294,10 @@ absl::Status UplinkMaps::Plan(const PinDir& pins,
     here.insert(interface.index);
     BeginInterface(interface, NumberOf(interface), stays, leaving);
   }
-  // What counted nothing needs no room.
+  // What counted nothing needs no room. But the programs add a first stay that is not
+  // there.
   const auto counted_none = [](const InterfaceEntry& stay) {
-    return stay.second.ended_ns != 0 &&
+    return stay.first.stay != 0 && stay.second.ended_ns != 0 &&
            memcmp(&stay.second.begin, &stay.second.end,
                   sizeof(stay.second.begin)) == 0;
   };
