@@ -37,6 +37,7 @@ int main() {
     if (sample.uplink == "satellite") mine += sample.tx_bytes + sample.rx_bytes;
   for (const netmeter::Uplink& uplink : *uplinks)
     if (uplink.name == "satellite")
-      all = uplink.tx.interface_bytes + uplink.rx.interface_bytes;
+      all = uplink.tx.interface_bytes - uplink.tx.layer2_header_bytes +
+            uplink.rx.interface_bytes - uplink.rx.layer2_header_bytes;
   std::cout << "my share of the satellite: " << mine << " of " << all << "\n";
 }

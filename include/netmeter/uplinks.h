@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The results of Meter::ReadUplinks() (meter.h): what the interfaces of each uplink
-// counted, and its parts. They are what `netmeter uplinks` prints.
+// counted, and its parts. `netmeter uplinks` prints the sums.
 //
 //   const auto uplinks = meter->ReadUplinks();
 //   if (uplinks.ok())
@@ -40,10 +40,12 @@ struct UplinkCounts {
   // uplink.
   uint64_t local_bytes = 0;
   uint64_t local_packets = 0;
-  // What this host forwarded. tx: it left by this uplink; rx: it came in by this one.
+  // What this host forwarded. tx: it left by this uplink; rx: it came in by this one. 0
+  // if Uplink::forwarded_unknown is not empty.
   uint64_t forwarded_bytes = 0;
   uint64_t forwarded_packets = 0;
-  // The layer-2 headers of local and forwarded packets.
+  // The layer-2 headers of local and forwarded packets. 0 if their size is not known,
+  // which Uplink::unknown says.
   uint64_t layer2_header_bytes = 0;
   // The rest, with its layer-2 headers: traffic without a socket, such as ARP, tunnels
   // and the kernel's pings. 0 if Uplink::unknown is not empty.
@@ -99,7 +101,8 @@ struct Uplink {
   std::vector<UplinkInterface> interfaces;  // by name
   std::vector<ForwardedTraffic> forwarded;  // by interface and client
   // Why the unnamed traffic is not known, in one line, such as "wwan9 has gone, and what
-  // it had counted with it". Empty: it is known.
+  // it had counted with it". Then interface_bytes may also lack a part, or have one of
+  // another uplink. Empty: it is known.
   std::string unknown;
   // Why forwarded traffic is not measured, such as that the kernel is older than 6.4.
   // Then it is in the unnamed traffic. Empty: it is measured.

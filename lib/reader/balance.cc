@@ -76,6 +76,11 @@ class Balancer {
       known_.insert({entry.first.ifindex, entry.first.uplink});
       if (entry.second.ended_ns != 0) continue;
       ++open_[entry.first.ifindex];
+      const std::string name = NameOf(entry.second);
+      const auto here = by_index_.find(entry.first.ifindex);
+      if (here != by_index_.end() && here->second->name != name) {
+        former_names_[entry.first.ifindex] = name;
+      }
       open_in_.insert({entry.first.ifindex, entry.first.uplink});
     }
   }
@@ -109,12 +114,13 @@ class Balancer {
       const bool has_left =
           FindUplink(input_.patterns, interface.name) != asked.name;
       if (has_left || open_.at(interface.index) > 1) {
+        const auto former = former_names_.find(interface.index);
         AddNote(
-            was == interface.name
+            former == former_names_.end()
                 ? absl::StrCat(
                       was, " counted for two uplinks: a load was interrupted")
-                : absl::StrCat("interface ", interface.index, " was ", was,
-                               " and is ", interface.name,
+                : absl::StrCat("interface ", interface.index, " was ",
+                               former->second, " and is ", interface.name,
                                " now: renamed, or another one with its number"),
             &uplink);
       }
@@ -315,6 +321,8 @@ class Balancer {
   const BalanceInput& input_;
   const std::vector<NotCounted> not_counted_;
   std::map<uint32_t, const Interface*> by_index_;
+  // The name that an interface had in a stay which has not ended, if it is another one.
+  std::map<uint32_t, std::string> former_names_;
   // Pairs of an interface and the number of an uplink.
   std::set<std::pair<uint32_t, uint32_t>> known_;
   std::set<std::pair<uint32_t, uint32_t>> open_in_;

@@ -100,7 +100,9 @@ absl::Status ForEachIn(const SharedMaps& maps, const char* pin,
   const std::string& pin_dir = maps.directory();
   const auto fd = OpenMap(pin_dir, pin, sizeof(Key), sizeof(Value));
   if (absl::IsNotFound(fd.status())) {
-    return WithoutMap(pin_dir, maps.closed());
+    return maps.view().info->uplinks_network == 0
+               ? HasNoUplinks(pin_dir)
+               : WithoutMap(pin_dir, maps.closed());
   }
   if (!fd.ok()) return fd.status();
   Key key = {}, next = {};

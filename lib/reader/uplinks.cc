@@ -26,7 +26,7 @@ std::string WhyNotForwarded(const nm_info& info) {
   for (absl::string_view line : absl::StrSplit(reasons, '\n')) {
     if (absl::ConsumePrefix(&line, "forwarded: ")) return std::string(line);
   }
-  return "the meter is of an older version";
+  return "the loaded configuration has no uplinks";
 }
 
 absl::StatusOr<BalanceInput> ReadInput(const SharedMaps& maps,

@@ -108,7 +108,8 @@ class UplinksOfServicesTest(GatewayTest):
             self.assertIsNotNone(share, output)
             self.assertGreaterEqual(int(share[1]), 33 * number)
             self.assertEqual(int(share[1]) % 33, 0)
-            self.assertEqual(int(share[2]), sum(rows["satellite", way]["interface_bytes"] for way in ("sent", "received")))
+            self.assertEqual(int(share[2]), sum(
+                rows["satellite", way]["interface_bytes"] - rows["satellite", way]["layer2_header_bytes"] for way in ("sent", "received")))
 
     def test_who_is_not_in_the_group_reads_nothing(self):
         done = subprocess.run(
