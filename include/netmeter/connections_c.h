@@ -97,7 +97,7 @@ struct netmeter_flow_field {
   size_t text_length;
   const char *label; /* NULL: the field is not one of `labels` */
   size_t label_length;
-  /* Of a number. Of kind, transport and path, which are texts: the enum of netmeter.h, or
+  /* The number. For kind, transport and path, which are texts: the enum of netmeter.h, or
    * UINT64_MAX for a word of a newer netmeter. */
   uint64_t value;
   uint32_t number; /* of the field in flows.proto */

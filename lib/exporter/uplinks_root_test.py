@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import urllib.request
 
 import lab
 from gateway import HEADER, MEASURED, SERVICE, GatewayTest, counters
@@ -26,7 +25,7 @@ class UplinkMetricsTest(GatewayTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.load({"uplinks": cls.UPLINKS, "forwarded_clients": ["lan"]}, GROUP)
-        # To where a member of the group may execute them.
+        # The directory is one in which a member of the group may execute them.
         os.chmod(cls.directory, 0o755)
         cls.exporter, cls.service = (
             shutil.copy(lab.path("lib/exporter/" + name), cls.directory) for name in ("netmeter-exporter", "host_service")
@@ -35,15 +34,7 @@ class UplinkMetricsTest(GatewayTest):
     def page(self, *reader, options=()):
         """{(family, uplink, interface, direction): value}, and the text."""
         none = ["--budgets", "off", "--database", "/nonexistent"]
-        command = [*reader, self.exporter, "--listen", "127.0.0.1:0", "--pin-dir", self.meter.pin_dir, *none, *options]
-        exporter = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=lab.die_with_parent)
-        try:
-            url = re.search(r"http://\S+", exporter.stderr.readline())[0]
-            page = urllib.request.urlopen(url, timeout=20).read().decode()
-        finally:
-            exporter.kill()
-            exporter.wait()
-            exporter.stderr.close()
+        page = lab.scrape(*reader, self.exporter, "--pin-dir", self.meter.pin_dir, *none, *options)
         pattern = r'(?m)^(\w+)\{uplink="(\w+)",interface="(\w+)",direction="(\w+)"\} (\d+)$'
         return {tuple(labels): int(value) for *labels, value in re.findall(pattern, page)}, page
 

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 
 def path(name):
@@ -66,6 +67,20 @@ def run(*arguments, **options):
         text = done.stdout.decode(errors="backslashreplace")
         raise RuntimeError("%s: status %d\n%s" % (arguments, done.returncode, text))
     return done.stdout
+
+
+def scrape(*exporter):
+    """The page of /metrics of an exporter that this command starts, and that ends then."""
+    process = subprocess.Popen(
+        [*exporter, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
+    )
+    try:
+        url = re.search(r"http://\S+", process.stderr.readline())[0]
+        return urllib.request.urlopen(url, timeout=20).read().decode()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
 
 
 def private_network():

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import urllib.request
 
 import lab
 from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, SINK, GatewayTest, Network, counters, keep_neighbours
@@ -248,19 +247,7 @@ class BillTest(GatewayTest):
 
     def scrape(self):
         """[(family, uplink, way, value)] of the exporter's page."""
-        exporter = subprocess.Popen(
-            [EXPORTER, "--listen", "127.0.0.1:0", "--pin-dir", self.meter.pin_dir, "--database", self.database],
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lab.die_with_parent,
-        )
-        try:
-            url = re.search(r"http://\S+", exporter.stderr.readline())[0]
-            page = urllib.request.urlopen(url, timeout=20).read().decode()
-        finally:
-            exporter.kill()
-            exporter.wait()
-            exporter.stderr.close()
+        page = lab.scrape(EXPORTER, "--pin-dir", self.meter.pin_dir, "--database", self.database)
         return [
             (name, uplink, way, int(value))
             for name, uplink, way, value in re.findall(

@@ -18,7 +18,6 @@ import struct
 import subprocess
 import termios
 import unittest
-import urllib.request
 
 import lab
 from gateway import ANSWERER, HEADER, MEASURED, SEND, SERVICE, SINK, GatewayTest
@@ -300,17 +299,7 @@ class EverythingTest(GatewayTest):
         return shown, ""
 
     def exporter_page(self, reader):
-        exporter = subprocess.Popen(
-            [*reader, self.exporter, "--listen", "127.0.0.1:0", "--service303", "off", *self.pins, *self.history],
-            stderr=subprocess.PIPE, text=True, preexec_fn=lab.die_with_parent,
-        )
-        try:
-            url = re.search(r"http://\S+", exporter.stderr.readline())[0]
-            return urllib.request.urlopen(url, timeout=20).read().decode()
-        finally:
-            exporter.kill()
-            exporter.wait()
-            exporter.stderr.close()
+        return lab.scrape(*reader, self.exporter, "--service303", "off", *self.pins, *self.history)
 
     def exporter_uplinks(self, reader):
         return samples_of(self.exporter_page(reader), "netmeter_uplink_bytes_total"), ""
