@@ -23,8 +23,8 @@
  *
  * The names are in the kernel's memory, so they need bpf_probe_read_kernel(), which
  * lockdown=confidentiality refuses. The kernel runs this code at exec; the loader runs it
- * on the names in /proc/PID/cgroup. A file that includes this one defines nm_read_name(),
- * which is bpf_probe_read_kernel_str() in the kernel.
+ * on the names in /proc/PID/cgroup. On the host, a file that includes this one first
+ * defines nm_read_name() of kernel.bpf.h, as for command_line.bpf.h.
  */
 #ifndef NETMETER_BPF_CGROUP_NAME_BPF_H_
 #define NETMETER_BPF_CGROUP_NAME_BPF_H_

@@ -11,20 +11,16 @@
  *   /usr/lib/apt/<path>                         the program apt
  *   ld-linux-x86-64.so.2 [flags] PROGRAM ...    PROGRAM, as if it were executed
  *
- * A file that includes this one defines first:
- *
- *   long nm_read_string(void *to, __u32 size, __u64 address)
- *       copies a string with its NUL, or size - 1 bytes of it and a NUL;
- *       returns the number of bytes with the NUL, or a negative number. It is
- *       bpf_probe_read_user_str() in the kernel.
- *   NM_GLOBAL
- *       declares a function that the verifier is to walk only once:
- *       kernel.bpf.h; on the host "static inline".
+ * On the host, a file that includes this one first defines what kernel.bpf.h has for the
+ * kernel: nm_read_string(), and NM_GLOBAL as "static inline".
  */
 #ifndef NETMETER_BPF_COMMAND_LINE_BPF_H_
 #define NETMETER_BPF_COMMAND_LINE_BPF_H_
 
 #include "bpf/internal.h"
+#ifdef __BPF__
+#include "bpf/kernel.bpf.h"
+#endif
 
 #define NM_INFER_ARGUMENTS 16 /* of the interpreter; further ones are ignored */
 

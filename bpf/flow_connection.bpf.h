@@ -12,10 +12,8 @@
 
 #include "bpf/flow_table.bpf.h"
 
-#define TCP_SYN_RECV 3
 #define TCP_FIN_WAIT1 4
 #define TCP_FIN_WAIT2 5
-#define TCP_CLOSING 11
 
 static __always_inline void key_of_connection(struct bpf_sock_ops *ops,
                                               struct nm_flow_key *key) {

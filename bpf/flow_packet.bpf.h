@@ -30,8 +30,6 @@
 #include "bpf/count.bpf.h"
 #include "bpf/flow_table.bpf.h"
 
-#define SOCK_DGRAM 2
-
 /* A packet, and what is known about it. */
 struct nm_followed {
   struct nm_packet packet;

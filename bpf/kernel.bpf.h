@@ -34,6 +34,18 @@
 #define barrier_var(var) asm volatile("" : "+r"(var))
 #endif
 
+/* Copies a string of the current process with its NUL, or size - 1 bytes of it and a NUL.
+ * Returns the number of bytes with the NUL, or a negative number. */
+static __always_inline long nm_read_string(void *to, __u32 size,
+                                           __u64 address) {
+  return bpf_probe_read_user_str(to, size, (void *)address);
+}
+
+/* As nm_read_string(), of the kernel's memory. */
+static __always_inline long nm_read_name(void *to, __u32 size, __u64 address) {
+  return bpf_probe_read_kernel_str(to, size, (void *)address);
+}
+
 #define PASS 1 /* of cgroup programs: let the packet or the call go on */
 
 #define LOOPBACK_IFINDEX 1 /* in every network namespace */

@@ -31,18 +31,9 @@
 #ifndef NETMETER_BPF_PROCESS_BPF_H_
 #define NETMETER_BPF_PROCESS_BPF_H_
 
-#include "bpf/names.bpf.h"
-
-static __always_inline long nm_read_string(void *to, __u32 size,
-                                           __u64 address) {
-  return bpf_probe_read_user_str(to, size, (void *)address);
-}
-
-static __always_inline long nm_read_name(void *to, __u32 size, __u64 address) {
-  return bpf_probe_read_kernel_str(to, size, (void *)address);
-}
 #include "bpf/cgroup_name.bpf.h"
 #include "bpf/command_line.bpf.h"
+#include "bpf/names.bpf.h"
 
 /* 0 if the kernel hides the current task from this program. */
 static __always_inline __u32 current_tgid(void) {

@@ -17,6 +17,13 @@
 
 #include "bpf/internal.h"
 
+/* Global in the kernel: clang gives static data in .rodata no offset in BTF. */
+#ifdef __BPF__
+#define NM_NAMING_DATA const volatile
+#else
+#define NM_NAMING_DATA static const
+#endif
+
 enum nm_http_state {
   NM_HTTP_METHOD = 0,
   NM_HTTP_TARGET, /* its first byte, which tells its form */

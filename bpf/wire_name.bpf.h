@@ -26,13 +26,6 @@
 #define NETMETER_BPF_WIRE_NAME_BPF_H_
 
 #include "bpf/internal.h"
-
-/* Global in the kernel: clang gives static data in .rodata no offset in BTF. */
-#ifdef __BPF__
-#define NM_NAMING_DATA const volatile
-#else
-#define NM_NAMING_DATA static const
-#endif
 #include "bpf/wire_http.bpf.h"
 
 enum nm_naming_state {

@@ -6,6 +6,7 @@
 - shellcheck finds nothing in any shell script.
 - No comment goes beyond column 90: clang-format does not break them.
 - Includes between the rooms of lib point one way, and no room includes a tool.
+- Includes between the files of bpf form no circle.
 - Only the programs and the loader include bpf/internal.h: readers have abi.h.
 
 The test reads the tree itself, not a copy, so that a new file cannot be
@@ -133,6 +134,22 @@ class StyleTest(unittest.TestCase):
             allowed = ROOMS[re.sub(r"/.*", "/", room)]
             for include in re.findall(r'^#include "(lib/[^"]+)"', read(path), re.MULTILINE):
                 self.assertTrue(room_of(include) in (room, *allowed), "%s includes %s" % (path, include))
+
+    # A file could get around it by a definition for a file that it includes below.
+    def test_no_file_of_bpf_needs_a_file_that_needs_it(self):
+        needs = {}
+        for path in self.files:
+            if path.startswith("bpf/") and path.endswith(CPP):
+                text = re.sub(r"/\*.*?\*/", "", read(path), flags=re.DOTALL)
+                needs[path] = re.findall(r'^#include "(bpf/[^"]+)"', text, re.MULTILINE)
+                before = text[: text.rfind("\n#include ")] if needs[path] else ""
+                code = [line for line in before.split("\n") if not re.match(r"#|//|$", line)]
+                self.assertEqual(code, [], "%s has code above an include" % path)
+        while needs:
+            lowest = [path for path in needs if not set(needs[path]) & set(needs)]
+            self.assertNotEqual(lowest, [], "a circle among %s" % sorted(needs))
+            for path in lowest:
+                del needs[path]
 
     def test_only_the_programs_and_the_loader_include_what_is_theirs(self):
         knows = {path for path in self.files if path.endswith(CPP) and INTERNAL.search(read(path))}
