@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
  * What the loader tells the programs. The programs of flows.bpf.c get that of the running
- * meter (lib/connections/follower.cc). It may change with each version.
+ * meter (lib/apps/connections/follower.cc). It may change with each version.
  */
 #ifndef NETMETER_BPF_CONFIG_H_
 #define NETMETER_BPF_CONFIG_H_

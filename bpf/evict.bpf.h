@@ -2,7 +2,7 @@
 /*
  * Reuse of idle slots and names. The loader finds them, and removes their keys from
  * nm_series and nm_name_ids, so that no program finds them any more
- * (lib/loader/evict.h). These programs write the frozen maps and read the socket storage
+ * (lib/evict/evict.h). These programs write the frozen maps and read the socket storage
  * for it:
  *
  *   fold    adds the totals of an unused slot to the series `evicted` of its kind,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
  * The owner of a socket and the state of its connection: the values of `owners`, which
- * root's tools look up, too (lib/connections). It may change with each version.
+ * root's tools look up, too (lib/apps/connections). It may change with each version.
  */
 #ifndef NETMETER_BPF_OWNER_H_
 #define NETMETER_BPF_OWNER_H_

@@ -131,15 +131,15 @@ await() {
 proof() { python3 examples/demo_proof.py "$@" || wrong=yes; }
 # --- packages and build -----------------------------------------------------
 build() {
-  local targets=(//lib/loader:netmeter-loader //lib/tools:netmeter //examples:gateway_service) bin
+  local targets=(//lib/netmeter_loader:netmeter-loader //lib/apps/netmeter:netmeter //examples:gateway_service) bin
   local options=(--jobs=2 --color=no --curses=no --noshow_progress --noshow_loading_progress)
   echo "Packages and build: some minutes the first time ..."
   run 3600 "$work/packages" test/install_packages.sh build
   run 3600 "$work/build" bazel build "${options[@]}" "${targets[@]}"
   run 600 "$work/bin" bazel info "${options[@]}" bazel-bin
   bin=$(grep '^/' "$work/bin" | tail -n 1)
-  loader=$bin/lib/loader/netmeter-loader
-  netmeter=$bin/lib/tools/netmeter
+  loader=$bin/lib/netmeter_loader/netmeter-loader
+  netmeter=$bin/lib/apps/netmeter/netmeter
   service=$bin/examples/gateway_service
 }
 

@@ -52,4 +52,4 @@ for program in sbin/netmeter-loader sbin/netmeter-fds bin/netmeter bin/netmeter-
   done
 done
 bazel test --jobs=2 --test_output=errors //packaging:all //test/docs:docs_test
-bazel test --jobs=2 --config=root --test_output=errors //test/metrics:dashboard_test
+bazel test --jobs=2 --config=root --test_output=errors //test/apps/metrics:dashboard_test

@@ -73,14 +73,14 @@ install_library() {
 }
 
 install_programs() {
-  put 755 "$build/lib/loader/netmeter-loader$static" "$prefix/sbin/netmeter-loader"
-  put 755 "$build/lib/fds/netmeter-fds$static" "$prefix/sbin/netmeter-fds"
-  put 755 "$build/lib/tools/netmeter$static" "$prefix/bin/netmeter"
+  put 755 "$build/lib/netmeter_loader/netmeter-loader$static" "$prefix/sbin/netmeter-loader"
+  put 755 "$build/lib/apps/fds/netmeter-fds$static" "$prefix/sbin/netmeter-fds"
+  put 755 "$build/lib/apps/netmeter/netmeter$static" "$prefix/bin/netmeter"
   put 755 "$source/packaging/magma/magma_config.py" "$prefix/share/netmeter/magma_config.py"
 }
 
 install_exporter() {
-  put 755 "$build/lib/exporter/netmeter-exporter$static" "$prefix/bin/netmeter-exporter"
+  put 755 "$build/lib/apps/exporter/netmeter-exporter$static" "$prefix/bin/netmeter-exporter"
 }
 
 install_python() {

@@ -44,7 +44,7 @@ read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
 [ "$(gcc -dumpversion)" = 12 ] || options+=(--per_file_copt=.*@-Wno-error)
 targets=(//packaging) components=(library programs exporter python) ignored=()
 if [ -n "$static" ]; then
-  targets=(//lib/loader:netmeter-loader-static //lib/fds:netmeter-fds-static //lib/tools:netmeter-static //lib/exporter:netmeter-exporter-static)
+  targets=(//lib/netmeter_loader:netmeter-loader-static //lib/apps/fds:netmeter-fds-static //lib/apps/netmeter:netmeter-static //lib/apps/exporter:netmeter-exporter-static)
   components=(--static programs exporter)
   export DH_OPTIONS="-Nlibnetmeter1 -Nlibnetmeter-dev -Npython3-netmeter"
   # They are what the packages are for.

@@ -80,7 +80,7 @@ else
 fi | gzip -n > "$output/netmeter-$version.tar.gz"
 packaging/make_debs.sh "$output" > /dev/null
 read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
-static=(lib/loader/netmeter-loader-static lib/fds/netmeter-fds-static lib/tools/netmeter-static lib/exporter/netmeter-exporter-static)
+static=(lib/netmeter_loader/netmeter-loader-static lib/apps/fds/netmeter-fds-static lib/apps/netmeter/netmeter-static lib/apps/exporter/netmeter-exporter-static)
 labels=()
 for program in "${static[@]}"; do labels+=("//${program%/*}:${program##*/}"); done
 bazel build "${options[@]}" "${labels[@]}" > /dev/null

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What can be said of the packages without making them: versions and symbols agree, the
 rules for Prometheus do what they say, the dashboard asks for metrics that there are, and
-bash completes what the programs know. test/metrics/dashboard_test.py runs its queries.
+bash completes what the programs know. test/apps/metrics/dashboard_test.py runs its queries.
 
 packaging/make_debs.sh and packaging/test_debs.sh make and try the packages.
 """
@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import unittest
 
-LOADER = os.path.abspath("lib/loader/netmeter-loader")
+LOADER = os.path.abspath("lib/netmeter_loader/netmeter-loader")
 
 DASHBOARD = "packaging/grafana/netmeter.json"
 # Of netmeter cost --prometheus; all others are in publish.h.
@@ -183,8 +183,8 @@ class PackagingTest(unittest.TestCase):
         self.assertEqual(self.complete("unl"), ["unload"])
         self.assertIn("--version", self.complete("--"))
         self.assertEqual(self.complete("load", "--max-s"), ["--max-series"])
-        self.assertEqual(self.complete("load", "--config", "lib/loa"), ["lib/loader"])
-        self.assertEqual(self.complete("check", "lib/loa"), ["lib/loader"])
+        self.assertEqual(self.complete("load", "--config", "lib/netm"), ["lib/netmeter_loader"])
+        self.assertEqual(self.complete("check", "lib/netm"), ["lib/netmeter_loader"])
 
 
 if __name__ == "__main__":

@@ -34,10 +34,10 @@ STUBS = {
     "bin/git": """case $* in status*) ;; *--git-path*) echo tested ;; rev-parse*) echo "tree of this commit" ;; *) tar -cT /dev/null ;; esac""",
     "packaging/make_debs.sh": 'echo deb > "$1/netmeter_1.deb"',
     "packaging/make_wheels.sh": 'echo wheel > "$1/netmeter.whl"',
-    "bin/lib/loader/netmeter-loader-static": "",
-    "bin/lib/fds/netmeter-fds-static": "",
-    "bin/lib/tools/netmeter-static": "",
-    "bin/lib/exporter/netmeter-exporter-static": "",
+    "bin/lib/netmeter_loader/netmeter-loader-static": "",
+    "bin/lib/apps/fds/netmeter-fds-static": "",
+    "bin/lib/apps/netmeter/netmeter-static": "",
+    "bin/lib/apps/exporter/netmeter-exporter-static": "",
 }
 
 

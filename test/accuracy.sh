@@ -46,11 +46,11 @@ if [ -n "$json" ] && [ ! -w "$(dirname "$json")" ]; then die "cannot write $json
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
-targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter)
+targets=(//test/live:live_test //lib/netmeter_loader:netmeter-loader //lib/apps/netmeter:netmeter)
 packages='build'
 if [ "$kernels" != host ]; then
   targets+=(//test/program:stress_test //test/program:verifier_test
-    //lib/loader:netmeter-loader-static //lib/tools:netmeter-static)
+    //lib/netmeter_loader:netmeter-loader-static //lib/apps/netmeter:netmeter-static)
 fi
 if [ "$kernels" != host ]; then packages='test'; fi
 out=$(mktemp -d)

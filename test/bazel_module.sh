@@ -87,7 +87,7 @@ fi
 bazel libnetmeter build "${options[@]}" "${targets[@]}"
 # Newer versions of abseil need C++17.
 bazel libnetmeter test "${options[@]}" -- \
-  //lib/base:base_test //lib/reader:reader_test //lib/publish:publish_test //lib/history:history_test
+  //lib/base:base_test //lib/reader:reader_test //lib/publish:publish_test //lib/apps/history:history_test
 # The output of a newer clang has to load, too: one compared a name with a branch for
 # each byte, and the verifier gave up.
 bazel libnetmeter build "${options[@]}" //test/program:verifier_test

@@ -72,7 +72,7 @@ esac
 options=(-c opt --jobs=2 --color=no --curses=no --noshow_progress --experimental_convenience_symlinks=ignore)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-bazel build "${options[@]}" //test/benchmark:programs //lib/loader:netmeter-loader //lib/exporter:netmeter-exporter //lib/tools:netmeter > "$log" 2>&1 ||
+bazel build "${options[@]}" //test/benchmark:programs //lib/netmeter_loader:netmeter-loader //lib/apps/exporter:netmeter-exporter //lib/apps/netmeter:netmeter > "$log" 2>&1 ||
   { cat "$log" >&2; die "the build failed"; }
 bin=$(bazel info -c opt bazel-bin 2> /dev/null)
 rm -f "$log"

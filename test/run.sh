@@ -384,7 +384,7 @@ fi
 bazel_test "unit tests, asan and ubsan" --config=asan-ubsan ${extra[@]+"${extra[@]}"} //...
 bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}"} //...
 bazel_test "root tests on this kernel" --config=root --jobs=3 ${long:+--test_env=NETMETER_SAMPLE=12} -- \
-  //... -//test/live:live_test -//lib/loader:evict_root_test
+  //... -//test/live:live_test -//lib/evict:evict_root_test
 if [ "$filter" = '*' ]; then stage "demo" examples/demo.sh; fi
 if [ -n "$long" ] && [ "$filter" = '*' ]; then
   mapfile -t targets < <(bazel query "${options[@]:1}" 'attr(tags, long, kind(".*_test", //...))' 2> "$logs/query.log")

@@ -70,9 +70,9 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 for file in "$json" "$packets"; do
   if [ -n "$file" ]; then : > "$file" || die "cannot write $file"; fi
 done
-targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/exporter:netmeter-exporter //test/soak:observer)
+targets=(//test/live:live_test //lib/netmeter_loader:netmeter-loader //lib/apps/exporter:netmeter-exporter //test/soak:observer)
 if [ -n "$kernel" ]; then
-  targets+=(//lib/loader:netmeter-loader-static //lib/tools:netmeter //lib/tools:netmeter-static)
+  targets+=(//lib/netmeter_loader:netmeter-loader-static //lib/apps/netmeter:netmeter //lib/apps/netmeter:netmeter-static)
 fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -104,11 +104,11 @@ if [ -n "$kernel" ]; then
   if [ $status = 0 ]; then echo "passed: $what on $kernel"; else cat "$out/matrix"; echo "FAILED ($status)"; fi
   exit $status
 fi
-options+=('--gtest_filter=SoakTest.*' --gtest_brief=1 "--soak-observer=$bin/test/soak/observer $bin/lib/exporter/netmeter-exporter ${json:-/dev/null}")
+options+=('--gtest_filter=SoakTest.*' --gtest_brief=1 "--soak-observer=$bin/test/soak/observer $bin/lib/apps/exporter/netmeter-exporter ${json:-/dev/null}")
 if [ -n "$json" ]; then options+=("--soak-json=$json"); fi
 if [ -n "$packets" ]; then options+=("--soak-packets=$packets"); fi
 status=0
-run timeout --foreground -k 30 "$limit" "$bin/test/live/live_test" --loader="$bin/lib/loader/netmeter-loader" \
+run timeout --foreground -k 30 "$limit" "$bin/test/live/live_test" --loader="$bin/lib/netmeter_loader/netmeter-loader" \
   --actor="$bin/test/live/live_actor" "${options[@]}" || status=$?
 if [ $status = 0 ]; then echo "passed: $what"; else echo "FAILED ($status)"; fi
 exit $status

@@ -1,5 +1,5 @@
 -- Tables for `netmeter sockets` and `netmeter flows`: docs/stores.md.
--- Made by test/stores/tables.py of the schemas of protobuf.
+-- Made by test/apps/stores/tables.py of the schemas of protobuf.
 CREATE TABLE sockets (
   time_ns UInt64,
   network UInt64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Checks the privileges of a program that a process executes after it dropped its own.
-// lib/tools/privileges_root_test.py checks the programs themselves.
+// lib/apps/netmeter/privileges_root_test.py checks the programs themselves.
 #include "lib/base/privileges.h"
 
 #include <gmock/gmock.h>

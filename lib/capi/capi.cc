@@ -16,12 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/misattributions.h"
 #include "lib/base/no_throw.h"
 #include "lib/base/sized.h"
 #include "lib/base/version.h"
 #include "lib/capi/handles.h"
 #include "lib/reader/control.h"
-#include "lib/reader/misattributions.h"
 #include "netmeter/meter.h"
 #include "netmeter/netmeter.h"
 

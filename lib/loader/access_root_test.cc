@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/pins.h"
 #include "lib/base/privileges.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
@@ -24,7 +25,6 @@
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
-#include "lib/reader/pins.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 

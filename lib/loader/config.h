@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
+#include "lib/base/loader_command.h"
 #include "lib/netlink/uplink_names.h"
 
 namespace netmeter {
@@ -44,7 +45,7 @@ struct DestinationRule {
 };
 
 struct Config {
-  std::string pin_dir = "/run/netmeter";
+  std::string pin_dir = kDefaultPinDir;
   std::string cgroup;              // empty: the loaded meter's, else the root
   std::string group = "netmeter";  // may read; empty: root only
   // Whether a user asked for this group. If so, a missing group is an error, and

@@ -16,13 +16,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "lib/base/loader_command.h"
+#include "lib/base/pins.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
-#include "lib/reader/pins.h"
-#include "lib/reader/shared_maps.h"
 #include "lib/testing/interruption.h"
 #include "lib/testing/run_shell.h"
 #include "netmeter/meter.h"
@@ -54,10 +54,11 @@ TEST_F(LoaderRootTest, AMapThatEachLoadMakesAnewIsMendedByALoad) {
     EXPECT_THAT(report.text, Not(HasSubstr("unload")));
     EXPECT_EQ(nlohmann::json::parse(report.json)["missing_maps"],
               nlohmann::json::array({map}));
-    EXPECT_EQ(RunShell("lib/loader/netmeter-loader load --quiet --pin-dir " +
-                       config_.pin_dir)
-                  .exit_status,
-              0);
+    EXPECT_EQ(
+        RunShell("lib/netmeter_loader/netmeter-loader load --quiet --pin-dir " +
+                 config_.pin_dir)
+            .exit_status,
+        0);
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
     EXPECT_EQ(PayloadSent(), 100u);
   }
@@ -92,7 +93,8 @@ std::string AdviceOf(const std::string& text, const std::string& file) {
   const std::string advice = text.substr(begin + 6);
   return absl::StrReplaceAll(
       advice.substr(0, advice.find_first_of(":;)")),
-      {{"netmeter-loader ", "lib/loader/netmeter-loader "}, {"FILE", file}});
+      {{"netmeter-loader ", "lib/netmeter_loader/netmeter-loader "},
+       {"FILE", file}});
 }
 
 // A load was advised, which refuses; then "unload, then load again", which made a meter
@@ -165,10 +167,11 @@ TEST_F(LoaderRootTest, WhatStatusSaysOfALostLinkOrInfoBringsTheMeterBack) {
                                 "unload --pin-dir " +
                                     config_.pin_dir + ")\n"
                               : ")\n")));
-    EXPECT_EQ(RunShell("lib/loader/netmeter-loader load --quiet --pin-dir " +
-                       config_.pin_dir)
-                  .exit_status,
-              0);
+    EXPECT_EQ(
+        RunShell("lib/netmeter_loader/netmeter-loader load --quiet --pin-dir " +
+                 config_.pin_dir)
+            .exit_status,
+        0);
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
     EXPECT_EQ(LoadedConfig(config_.pin_dir).value_or(""), *before);
   }
@@ -198,9 +201,9 @@ TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
     if (lost == "info") {
       EXPECT_EQ(nlohmann::json::parse(report.json)["missing_maps"],
                 nlohmann::json::array({"info"}));
-      const ShellResult defaults =
-          RunShell("lib/loader/netmeter-loader load --defaults --pin-dir " +
-                   config_.pin_dir + " 2>&1");
+      const ShellResult defaults = RunShell(
+          "lib/netmeter_loader/netmeter-loader load --defaults --pin-dir " +
+          config_.pin_dir + " 2>&1");
       EXPECT_EQ(defaults.exit_status, 1);
       EXPECT_THAT(defaults.output, HasSubstr("give --cgroup; nothing was"));
     }
@@ -223,7 +226,7 @@ TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
 // unload that was killed, which leaves no meter.
 TEST_F(LoaderRootTest, EvictTellsAMeterWithoutItsInfoFromTheRestOfAnUnload) {
   const auto evict = [this] {
-    return RunShell("lib/loader/netmeter-loader evict --pin-dir " +
+    return RunShell("lib/netmeter_loader/netmeter-loader evict --pin-dir " +
                     config_.pin_dir + " 2>&1");
   };
   MustLoad();
@@ -258,9 +261,9 @@ TEST_F(LoaderRootTest, EvictFailsWhereAnyPinIsMissing) {
     SCOPED_TRACE(pin);
     const std::string kept = Pin("kept");
     ASSERT_EQ(rename(Pin(pin).c_str(), kept.c_str()), 0);
-    const ShellResult evicted =
-        RunShell("lib/loader/netmeter-loader evict --idle 0 --pin-dir " +
-                 config_.pin_dir + " 2>&1");
+    const ShellResult evicted = RunShell(
+        "lib/netmeter_loader/netmeter-loader evict --idle 0 --pin-dir " +
+        config_.pin_dir + " 2>&1");
     EXPECT_EQ(evicted.exit_status, 1) << evicted.output;
     EXPECT_THAT(evicted.output, HasSubstr("damaged"));
     EXPECT_THAT(evicted.output, HasSubstr(pin));

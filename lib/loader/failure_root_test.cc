@@ -253,7 +253,8 @@ TEST_F(LoaderRootTest, AGrowthThatMayNotSetModesChangesNothing) {
 TEST_F(LoaderRootTest, TheSoftLimitOfDescriptorsIsNoLimit) {
   MustLoad();
   const ShellResult grown = RunShell(
-      "ulimit -Sn 30; exec lib/loader/netmeter-loader load --pin-dir " +
+      "ulimit -Sn 30; exec lib/netmeter_loader/netmeter-loader load "
+      "--pin-dir " +
       config_.pin_dir + " --max-series 5000 2>&1");
   EXPECT_EQ(grown.exit_status, 0) << grown.output;
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
@@ -261,9 +262,9 @@ TEST_F(LoaderRootTest, TheSoftLimitOfDescriptorsIsNoLimit) {
 
 // `ulimit -f 0` ended the loader by a signal, without a word.
 TEST_F(LoaderRootTest, AFileThatMayNotGrowIsAnErrorAsAnyOther) {
-  const ShellResult failed =
-      RunShell("ulimit -f 0; exec lib/loader/netmeter-loader load --pin-dir " +
-               config_.pin_dir + " --cgroup " + cgroup_ + " 2>&1");
+  const ShellResult failed = RunShell(
+      "ulimit -f 0; exec lib/netmeter_loader/netmeter-loader load --pin-dir " +
+      config_.pin_dir + " --cgroup " + cgroup_ + " 2>&1");
   EXPECT_EQ(failed.exit_status, 1);
   EXPECT_THAT(failed.output, HasSubstr("File too large"));
   EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
@@ -282,7 +283,8 @@ TEST_F(LoaderRootTest, AConfigurationThatCannotBeWrittenDownIsNotLoaded) {
   for (int i = 0; i < 900; ++i) big << "  - service-" << i << "\n";
   big.close();
   const ShellResult failed = RunShell(
-      "ulimit -f 1; exec lib/loader/netmeter-loader load --quiet --pin-dir " +
+      "ulimit -f 1; exec lib/netmeter_loader/netmeter-loader load --quiet "
+      "--pin-dir " +
       config_.pin_dir + " --cgroup " + cgroup_ + " --config " + file + " 2>&1");
   EXPECT_EQ(failed.exit_status, 1);
   EXPECT_THAT(failed.output, HasSubstr("File too large; nothing was changed"));
@@ -299,9 +301,10 @@ TEST_F(LoaderRootTest, WhoDoesNotReadToTheEndEndsNoLoad) {
   for (const int lines : {1, 40, 80, 120}) {
     SCOPED_TRACE(lines);
     config_.max_series += 10;
-    RunShell(absl::StrCat("lib/loader/netmeter-loader load -v --max-series ",
-                          config_.max_series, " --pin-dir ", config_.pin_dir,
-                          " 2>&1 | head -n ", lines));
+    RunShell(absl::StrCat(
+        "lib/netmeter_loader/netmeter-loader load -v --max-series ",
+        config_.max_series, " --pin-dir ", config_.pin_dir, " 2>&1 | head -n ",
+        lines));
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
     EXPECT_THAT(
         MustStatus().text,
@@ -325,8 +328,8 @@ TEST_F(LoaderRootTest, WhatCannotBeSaidIsAnErrorThatSaysWhatStands) {
   };
   for (const auto& call : calls) {
     SCOPED_TRACE(call.arguments);
-    const std::string program =
-        absl::StrCat("lib/loader/netmeter-loader ", call.arguments, pins);
+    const std::string program = absl::StrCat(
+        "lib/netmeter_loader/netmeter-loader ", call.arguments, pins);
     const ShellResult full = RunShell(program + " 2>&1 >/dev/full");
     EXPECT_EQ(full.exit_status, 1);
     EXPECT_THAT(full.output,
@@ -347,9 +350,10 @@ TEST_F(LoaderRootTest, ALoadThatASignalWaitsForSaysWhatItHasDone) {
   int interrupted = 0;
   for (const char* seconds : {"0.02", "0.05", "0.1", "0.2", "0.5", "1", "3"}) {
     SCOPED_TRACE(seconds);
-    const ShellResult result = RunShell(absl::StrCat(
-        "timeout ", seconds, " lib/loader/netmeter-loader load --pin-dir ",
-        config_.pin_dir, " --cgroup ", cgroup_, " 2>&1"));
+    const ShellResult result = RunShell(
+        absl::StrCat("timeout ", seconds,
+                     " lib/netmeter_loader/netmeter-loader load --pin-dir ",
+                     config_.pin_dir, " --cgroup ", cgroup_, " 2>&1"));
     const bool loaded = MustStatus().state == MeterState::kLoaded;
     EXPECT_EQ(result.output.find(": loaded, for cgroup ") != std::string::npos,
               loaded);
@@ -424,9 +428,9 @@ TEST_F(LoaderRootTest, TheMaskOfTheShellChangesNoModes) {
   for (const char* mask : {"0777", "077", "0"}) {
     SCOPED_TRACE(mask);
     const ShellResult loaded = RunShell(absl::StrCat(
-        "umask ", mask, "; exec lib/loader/netmeter-loader load --group ",
-        kGroup, " --pin-dir ", config_.pin_dir, " --cgroup ", cgroup_,
-        " 2>&1"));
+        "umask ", mask,
+        "; exec lib/netmeter_loader/netmeter-loader load --group ", kGroup,
+        " --pin-dir ", config_.pin_dir, " --cgroup ", cgroup_, " 2>&1"));
     EXPECT_EQ(loaded.exit_status, 0) << loaded.output;
     ExpectModes();
     struct stat about;

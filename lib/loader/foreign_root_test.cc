@@ -28,6 +28,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/cgroup.h"
 #include "lib/base/kernel_object.h"
+#include "lib/base/pins.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -35,7 +36,6 @@
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
-#include "lib/reader/pins.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 
@@ -536,8 +536,9 @@ TEST_F(LoaderRootTest, OtherPossibleCpusThanAtTheFirstLoadAreRefused) {
         freopen(said.c_str(), "w", stderr) == nullptr) {
       return 200;
     }
-    execl("lib/loader/netmeter-loader", "netmeter-loader", "load", "--pin-dir",
-          config_.pin_dir.c_str(), "--max-series", "5000", nullptr);
+    execl("lib/netmeter_loader/netmeter-loader", "netmeter-loader", "load",
+          "--pin-dir", config_.pin_dir.c_str(), "--max-series", "5000",
+          nullptr);
     return 201;
   });
   EXPECT_EQ(status, 1);

@@ -14,11 +14,11 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
+#include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/trace.h"
-#include "lib/reader/pins.h"
 // After the types that it names.
 #include "forward.skel.h"
 

@@ -31,10 +31,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/cgroup.h"
+#include "lib/base/pins.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/reader/pins.h"
 #include "netmeter/abi.h"
 
 struct forward_bpf;
@@ -120,7 +120,7 @@ class Links {
 //
 // Counts forwarded traffic by uplink (bpf/forward.bpf.c): netfilter programs in the
 // network namespace of this process, if the configuration has uplinks and the kernel has
-// the hook. The pins are not in the table in lib/reader/pins.h, because a meter without
+// the hook. The pins are not in the table in lib/base/pins.h, because a meter without
 // uplinks has none of them:
 //
 //   link_forward4, link_forward6   the links, which stay as long as there are uplinks

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/load.h"
+#include "lib/base/loader_command.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -26,6 +27,7 @@
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
 #include "lib/base/path.h"
+#include "lib/base/pins.h"
 #include "lib/base/privileges.h"
 #include "lib/base/status_util.h"
 #include "lib/base/users.h"
@@ -41,7 +43,6 @@
 #include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
 #include "lib/loader/uplinks.h"
-#include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 

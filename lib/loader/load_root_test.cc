@@ -24,6 +24,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/kernel_object.h"
+#include "lib/base/pins.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -33,7 +34,6 @@
 #include "lib/loader/system.h"
 #include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
-#include "lib/reader/pins.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 #include "nlohmann/json.hpp"
@@ -416,9 +416,9 @@ TEST_F(LoaderRootTest, ASignalWaitsUntilTheLoadIsDone) {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const pid_t child = fork();
     if (child == 0) {
-      execl("lib/loader/netmeter-loader", "netmeter-loader", "load", "--quiet",
-            "--cgroup", cgroup_.c_str(), "--pin-dir", config_.pin_dir.c_str(),
-            "--group", kGroup, nullptr);
+      execl("lib/netmeter_loader/netmeter-loader", "netmeter-loader", "load",
+            "--quiet", "--cgroup", cgroup_.c_str(), "--pin-dir",
+            config_.pin_dir.c_str(), "--group", kGroup, nullptr);
       _exit(127);
     }
     // It has mounted: now it is at work.

@@ -21,12 +21,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/cgroup.h"
+#include "lib/base/pins.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
-#include "lib/reader/pins.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {

@@ -16,7 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/evict.h"
+#include "lib/evict/evict.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/object.h"
+#include "lib/base/loader_command.h"
 
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -29,7 +30,6 @@
 #include "lib/base/unique_fd.h"
 #include "lib/loader/config.h"
 #include "lib/netlink/interfaces.h"
-#include "lib/reader/shared_maps.h"
 // After the types that it names.
 #include "netmeter.skel.h"
 

@@ -37,8 +37,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
+#include "lib/base/pins.h"
 #include "lib/loader/config.h"
-#include "lib/reader/pins.h"
 
 struct netmeter_bpf;
 

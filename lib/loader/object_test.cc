@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bpf/internal.h"
-#include "lib/reader/pins.h"
+#include "lib/base/pins.h"
 // After the types that it names.
 #include "netmeter.skel.h"
 
@@ -20,7 +20,7 @@ namespace internal {
 
 namespace {
 
-// --- The table of pins (lib/reader/pins.h) beside the BPF object: neither has a map or a
+// --- The table of pins (lib/base/pins.h) beside the BPF object: neither has a map or a
 // program that the other does not know. The object is opened, not loaded, so that no
 // privilege is needed.
 

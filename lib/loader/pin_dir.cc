@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/pin_dir.h"
+#include "lib/base/loader_command.h"
 
 #include <bpf/bpf.h>
 #include <stdio.h>
@@ -13,12 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/path.h"
+#include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/loader/object.h"
 #include "lib/loader/system.h"
 #include "lib/loader/trace.h"
-#include "lib/reader/pins.h"
-#include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The pin directory: its lock, its pins, and the meter that is loaded there.
 //
-// Some pins are not in the table (lib/reader/pins.h):
+// Some pins are not in the table (lib/base/pins.h):
 //
 //   NAME_new   the successor of NAME, until it is renamed over NAME. A load that was
 //              killed may leave it, and the next load replaces it.
 //   command    the program nm_command, by which an unload tells readers of the end
-//   idle       for `netmeter-loader evict` (lib/loader/evict.h): the time since when
+//   idle       for `netmeter-loader evict` (lib/evict/evict.h): the time since when
 //              each series has counted nothing
 //
 // The names have underscores because bpffs reserves names with a dot.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/status.h"
+#include "lib/base/loader_command.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -24,6 +25,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/map_elements.h"
+#include "lib/base/misattributions.h"
+#include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
@@ -35,8 +38,6 @@
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/system.h"
 #include "lib/loader/tables.h"
-#include "lib/reader/misattributions.h"
-#include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
 #include "nlohmann/json.hpp"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/tables.h"
+#include "lib/base/loader_command.h"
 
 #include <bpf/bpf.h>
 #include <string.h>
@@ -14,11 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
 #include "lib/base/kernel_object.h"
+#include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/trace.h"
 #include "lib/loader/uplinks.h"
-#include "lib/reader/pins.h"
 #include "lib/reader/shared_maps.h"
 
 namespace netmeter {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/unload.h"
+#include "lib/base/loader_command.h"
 
 #include <bpf/bpf.h>
 #include <unistd.h>
@@ -20,7 +21,6 @@
 #include "lib/loader/object.h"
 #include "lib/loader/system.h"
 #include "lib/loader/trace.h"
-#include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

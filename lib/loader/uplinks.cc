@@ -16,10 +16,10 @@
 #include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/map_elements.h"
+#include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/trace.h"
-#include "lib/reader/pins.h"
 
 namespace netmeter {
 namespace internal {

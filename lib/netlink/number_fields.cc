@@ -54,7 +54,7 @@ std::vector<NumberField> LayOut(std::initializer_list<Member> members) {
 
 // The kernel's struct tcp_info (include/uapi/linux/tcp.h). A new field is added at the
 // end: its place in the table is its number in sockets.proto. After
-// tcpi_received_ce_bytes (Linux 6.18) kernels differ: lib/connections/fields.cc.
+// tcpi_received_ce_bytes (Linux 6.18) kernels differ: lib/apps/connections/fields.cc.
 const std::vector<NumberField>& TcpInfoFields() {
   static const auto* const fields = new std::vector<NumberField>(
       LayOut({{"tcpi_state", 1},

@@ -54,8 +54,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/misattributions.h"
 #include "lib/base/no_throw.h"
-#include "lib/reader/misattributions.h"
 #include "lib/reader/wire_name.h"
 
 namespace netmeter {

@@ -26,6 +26,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lib/base/bpf_call.h"
+#include "lib/base/loader_command.h"
 #include "lib/base/path.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
@@ -39,11 +40,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // " --pin-dir DIR", unless that is the default.
-std::string PinDirOption(absl::string_view pin_dir) {
-  if (pin_dir == MeterOptions().pin_dir) return "";
-  return absl::StrCat(" --pin-dir ", ShellWord(pin_dir));
-}
-
 absl::Status NoMeter(const std::string& pin_dir) {
   return absl::NotFoundError(absl::StrCat(
       "no meter at ", pin_dir, " (run: ", LoaderCommand("load", pin_dir), ")"));
@@ -372,11 +368,6 @@ std::string WhomServerAnswers(const std::optional<struct stat>& pin,
   return "run as root or as a member of the group that netmeter-fds answers; "
          "its "
          "log says which";
-}
-
-std::string LoaderCommand(absl::string_view command,
-                          absl::string_view pin_dir) {
-  return absl::StrCat("netmeter-loader ", command, PinDirOption(pin_dir));
 }
 
 // The kernel prints one "key:\tvalue" per line (bpf_map_show_fdinfo()), and the flags in

@@ -4,7 +4,7 @@
 //   auto maps = SharedMaps::Open("/run/netmeter");
 //   if (maps.ok()) SeriesReader reader((*maps)->view());
 //
-// A reader needs a descriptor of each shared map (lib/reader/pins.h) once, to map it.
+// A reader needs a descriptor of each shared map (lib/base/pins.h) once, to map it.
 // Then it only reads memory. There are two ways to get a descriptor:
 //
 // 1. The pins, by bpf(BPF_OBJ_GET). The mode of the pin decides. The kernel may refuse
@@ -49,8 +49,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/pins.h"
 #include "lib/base/unique_fd.h"
-#include "lib/reader/pins.h"
 #include "lib/reader/series_reader.h"
 #include "netmeter/abi.h"
 
@@ -102,9 +102,6 @@ absl::Status WithoutMap(const std::string& pin_dir, bool closed);
 // FailedPrecondition unless `info` has a version that this library reads and valid sizes.
 // `where` is for the message.
 absl::Status CheckInfo(const nm_info& info, const std::string& where);
-
-// "netmeter-loader load", with --pin-dir unless that is the default.
-std::string LoaderCommand(absl::string_view command, absl::string_view pin_dir);
 
 class SharedMaps {
  public:

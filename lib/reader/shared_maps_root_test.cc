@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lib/base/pins.h"
 #include "lib/base/unique_fd.h"
-#include "lib/reader/pins.h"
 #include "lib/testing/bpffs_fixture.h"
 #include "lib/testing/fake_meter.h"
 #include "netmeter/meter.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/reader/uplink_maps.h"
+#include "lib/base/loader_command.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,9 +18,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/bpf_call.h"
+#include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
-#include "lib/reader/pins.h"
 #include "lib/reader/series_reader.h"
 #include "lib/reader/shared_maps.h"
 #include "netmeter/meter.h"

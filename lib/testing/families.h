@@ -8,8 +8,8 @@
 
 #include <vector>
 
+#include "lib/base/misattributions.h"
 #include "lib/publish/families.h"
-#include "lib/reader/misattributions.h"
 #include "netmeter/publish.h"
 
 namespace netmeter {

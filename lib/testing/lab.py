@@ -34,8 +34,8 @@ def path(name):
     return os.path.abspath(name)
 
 
-LOADER = path("lib/loader/netmeter-loader")
-LIST = path("lib/tools/netmeter")
+LOADER = path("lib/netmeter_loader/netmeter-loader")
+LIST = path("lib/apps/netmeter/netmeter")
 BINDING = path("bindings/python")
 PYTHON = "/usr/bin/python3"
 PROXY_PORT = 8443

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs programs from outside, for their tests.
 //
-//   const ShellResult result = RunShell("lib/tools/netmeter --version 2>&1");
+//   const ShellResult result = RunShell("lib/apps/netmeter/netmeter --version 2>&1");
 //
 // Threads: any.
 

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.abspath("packaging/magma"))
 import magma_config  # pylint: disable=wrong-import-position
 
 PROGRAM = os.path.abspath("packaging/magma/magma_config.py")
-LOADER = os.path.abspath("lib/loader/netmeter-loader")
+LOADER = os.path.abspath("lib/netmeter_loader/netmeter-loader")
 SUFFIXES = magma_config.DEFAULTS["destination_suffixes"]
 PROXY = """
 local_port: 8444

@@ -21,7 +21,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr char kLoader[] = "lib/loader/netmeter-loader";
+constexpr char kLoader[] = "lib/netmeter_loader/netmeter-loader";
 constexpr int kSockets = 5;  // of each process
 
 struct Settings {

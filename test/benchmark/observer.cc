@@ -320,7 +320,7 @@ class Loaded : public Observer {
   }
 
  private:
-  static constexpr char kLoader[] = "lib/loader/netmeter-loader";
+  static constexpr char kLoader[] = "lib/netmeter_loader/netmeter-loader";
   const std::string load_, unload_;
   bool loaded_ = false;
 };
@@ -331,7 +331,7 @@ class Followed : public Loaded {
   Followed(const std::string& cgroup, const std::string& pin_dir)
       : Loaded("netmeter, followed", cgroup, pin_dir, ""),
         follower_("",
-                  {"lib/tools/netmeter", "flows", "--follow", "--json",
+                  {"lib/apps/netmeter/netmeter", "flows", "--follow", "--json",
                    "--pin-dir", pin_dir},
                   "") {}
 

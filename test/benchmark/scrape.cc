@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "lib/exporter/exporter_process.h"
+#include "lib/apps/exporter/exporter_process.h"
 #include "test/benchmark/full_meter.h"
 #include "test/benchmark/harness.h"
 

@@ -26,8 +26,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr char kLoader[] = "lib/loader/netmeter-loader";
-constexpr char kNetmeter[] = "lib/tools/netmeter";
+constexpr char kLoader[] = "lib/netmeter_loader/netmeter-loader";
+constexpr char kNetmeter[] = "lib/apps/netmeter/netmeter";
 
 struct Settings {
   int sockets, rounds;

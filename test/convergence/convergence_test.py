@@ -18,7 +18,7 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LOADER, LIST, READER = "lib/loader/netmeter-loader", "lib/tools/netmeter", "test/convergence/reader"
+LOADER, LIST, READER = "lib/netmeter_loader/netmeter-loader", "lib/apps/netmeter/netmeter", "test/convergence/reader"
 A, B = "10.231.7.1", "10.231.7.2"
 # What changes something that outlives the process.
 SYSCALLS = ["bpf", "rename", "unlink", "mkdir", "mount", "umount2", "rmdir", "chmod", "chown"]

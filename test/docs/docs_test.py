@@ -27,10 +27,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 
 # program -> label of it, in our data
 PROGRAMS = {
-    "netmeter-loader": "lib/loader/netmeter-loader",
-    "netmeter-fds": "lib/fds/netmeter-fds",
-    "netmeter": "lib/tools/netmeter",
-    "netmeter-exporter": "lib/exporter/netmeter-exporter",
+    "netmeter-loader": "lib/netmeter_loader/netmeter-loader",
+    "netmeter-fds": "lib/apps/fds/netmeter-fds",
+    "netmeter": "lib/apps/netmeter/netmeter",
+    "netmeter-exporter": "lib/apps/exporter/netmeter-exporter",
 }
 # Ours, too, but not built: their options stand in their text.
 SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/accuracy.sh", "test/benchmark.sh", "test/install_packages.sh", "packaging/make_release.sh", "packaging/test_debs.sh")

@@ -80,7 +80,7 @@ class EmbeddingTest(unittest.TestCase):
         told = self.build("--cxxopt=-std=c++14", "--per_file_copt=external/libnetmeter/.*[.]cc@-std=c++17")
         self.assertIn("linux-sandbox.cc", told)
         # What needs tools of the system, down to the kernel part.
-        loader = self.bazel("build", "--nobuild", "@libnetmeter//lib/loader:netmeter-loader")
+        loader = self.bazel("build", "--nobuild", "@libnetmeter//lib/netmeter_loader:netmeter-loader")
         self.assertEqual(loader.returncode, 0, loader.stdout.decode(errors="replace"))
 
 

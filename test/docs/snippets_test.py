@@ -99,7 +99,7 @@ class SnippetsTest(unittest.TestCase):
                 self.assertEqual(run("systemd-analyze", "verify", "--man=no", *paths), (0, ""), document)
 
     def test_sqlite_runs_the_queries(self):
-        schema = re.search(r'kSchema\[\] = R"\((.*?)\)"', docs.read("lib/history/history.cc"), re.S).group(1)
+        schema = re.search(r'kSchema\[\] = R"\((.*?)\)"', docs.read("lib/apps/history/history.cc"), re.S).group(1)
         # As history.cc fills it in, with two of its counters.
         schema = schema.replace("$", "tx_bytes INTEGER, rx_bytes INTEGER").replace("%", "t.tx_bytes, t.rx_bytes")
         for place, body in unmarked("sql"):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lib/exporter/grpc_session.h: an input that begins with "P" is what a client
+// lib/apps/exporter/grpc_session.h: an input that begins with "P" is what a client
 // sends. Any other is a list of frames, which are valid more often: each is two
 // bytes that choose type, flags and stream, one for the length, and the payload.
 // The first byte says how the stream is cut, and how fast its output is taken.
@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-#include "lib/exporter/grpc_session.h"
+#include "lib/apps/exporter/grpc_session.h"
 #include "test/fuzz/check.h"
 
 namespace netmeter {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lib/exporter/http_peer.h: what a client of /metrics sends. However the bytes come
+// lib/apps/exporter/http_peer.h: what a client of /metrics sends. However the bytes come
 // in pieces, the answer is that for all of them; and once it is an answer, more bytes
 // do not change it.
 
 #include <string>
 
-#include "lib/exporter/http_peer.h"
+#include "lib/apps/exporter/http_peer.h"
 #include "test/fuzz/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

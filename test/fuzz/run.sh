@@ -33,8 +33,8 @@ declare -A sources=(
   [http]=''
   [command_line]='lib/loader/processes.cc lib/base/proc.cc'
   [wire_name]=lib/reader/wire_name.cc
-  [grpc]='lib/exporter/grpc_session.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
-  [http_request]='lib/exporter/http_peer.cc lib/exporter/output_queue.cc'
+  [grpc]='lib/apps/exporter/grpc_session.cc lib/apps/exporter/output_queue.cc lib/apps/exporter/reply_cache.cc'
+  [http_request]='lib/apps/exporter/http_peer.cc lib/apps/exporter/output_queue.cc'
 )
 read -ra libraries < <(pkg-config --libs libnghttp2 absl_statusor absl_strings zlib)
 declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [http_request]=100000)

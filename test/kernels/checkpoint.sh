@@ -3,8 +3,8 @@
 # checkpoint.sh [--bin DIR] [KERNEL]: a service that CRIU checkpoints and restores.
 #
 #   apt-get install criu
-#   bazel build //lib/loader:netmeter-loader-static //lib/tools:netmeter-static \
-#     //test/live:live_actor
+#   bazel build //lib/netmeter_loader:netmeter-loader-static \
+#     //lib/apps/netmeter:netmeter-static //test/live:live_actor
 #   test/kernels/checkpoint.sh
 #
 # Every byte is counted, before and after; no total decreases. criu forks the restored
@@ -30,7 +30,7 @@ declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-bac
 PATH=$PATH:/usr/sbin:/sbin
 [ -n "$(command -v criu)" ] || die "no criu on this machine (apt-get install criu)"
 files=()
-for program in lib/loader/netmeter-loader-static:netmeter-loader lib/tools/netmeter-static:netmeter test/live/live_actor:gateway; do
+for program in lib/netmeter_loader/netmeter-loader-static:netmeter-loader lib/apps/netmeter/netmeter-static:netmeter test/live/live_actor:gateway; do
   [ -x "$bin/${program%:*}" ] || die "no $bin/${program%:*} (--help tells how to build it)"
   files+=(-f "$bin/${program%:*}:/bin/${program#*:}")
 done

@@ -147,7 +147,7 @@ loader=$(program netmeter-loader) netmeter=$(program netmeter)
 static_loader=$(program netmeter-loader-static) static_netmeter=$(program netmeter-static)
 # In virtual machines they follow the live tests. A host may refuse what an eviction
 # needs, so its tests run there.
-others=(test/program/stress_test test/program/verifier_test lib/loader/evict_root_test) copied=()
+others=(test/program/stress_test test/program/verifier_test lib/evict/evict_root_test) copied=()
 if [ -n "$alone" ]; then others=(); fi
 for test in ${others[@]+"${others[@]}"}; do
   [ "$kernels" = host ] || [ -x "$bin/$test" ] || die "$test is not in $bin: bazel build //..."

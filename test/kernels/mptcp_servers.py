@@ -3,7 +3,7 @@
 """mptcp_servers.py [--bin DIR] [KERNEL...]: stock servers whose listeners are MPTCP's, on
 other kernels: to the last byte, whose is it?
 
-  bazel build //lib/loader:netmeter-loader-static //lib/tools:netmeter-static
+  bazel build //lib/netmeter_loader:netmeter-loader-static //lib/apps/netmeter:netmeter-static
   test/kernels/mptcp_servers.py
 
 In a virtual machine of each kernel (5.10 6.1 6.12 7.2) a server of a current Go, which

@@ -3,8 +3,8 @@
 # old_hosts.sh [--bin DIR] [KERNEL...]: runs the static programs on hosts that are older
 # than the machine that built them.
 #
-#   bazel build -c opt //lib/loader:netmeter-loader-static //lib/tools:netmeter-static \
-#     //lib/exporter:netmeter-exporter-static
+#   bazel build -c opt //lib/netmeter_loader:netmeter-loader-static \
+#     //lib/apps/netmeter:netmeter-static //lib/apps/exporter:netmeter-exporter-static
 #   test/kernels/old_hosts.sh
 #
 # In a folder with nothing else, and in Debian 11, whose glibc (2.31) is that of Ubuntu
@@ -38,7 +38,7 @@ if [ ! -e "$root" ]; then
   mv "$root.new.tar" "$root"
 fi
 programs=() files=()
-for program in lib/loader/netmeter-loader lib/tools/netmeter lib/exporter/netmeter-exporter; do
+for program in lib/netmeter_loader/netmeter-loader lib/apps/netmeter/netmeter lib/apps/exporter/netmeter-exporter; do
   [ -x "$bin/$program-static" ] || die "no $bin/$program-static (--help tells how to build it)"
   programs+=("$bin/$program-static")
   files+=(-f "$bin/$program-static:/t/bin/${program##*/}")

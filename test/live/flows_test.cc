@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "lib/connections/flow.h"
-#include "lib/connections/follower.h"
+#include "lib/apps/connections/flow.h"
+#include "lib/apps/connections/follower.h"
 #include "test/live/connections.h"
 #include "test/live/world.h"
 

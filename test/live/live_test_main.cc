@@ -56,7 +56,8 @@ void OnAlarm(int) {
 
 int Main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  std::string loader = Find(argv[0], "lib/loader/netmeter-loader"), rows;
+  std::string loader = Find(argv[0], "lib/netmeter_loader/netmeter-loader"),
+              rows;
   actor_program = Find(argv[0], "test/live/live_actor");
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/connections/format.h"
-#include "lib/connections/poll.h"
+#include "lib/apps/connections/format.h"
+#include "lib/apps/connections/poll.h"
 #include "lib/netlink/number_fields.h"
 #include "test/live/world.h"
 

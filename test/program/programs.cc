@@ -14,9 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "lib/base/libbpf_log.h"
+#include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/netlink/uplink_names.h"
-#include "lib/reader/pins.h"
 
 namespace netmeter {
 namespace internal {

@@ -173,11 +173,11 @@ def netmeter_headers_compile(deps, copts = ["-pedantic-errors"]):
         )
 
 def netmeter_tool(name, deps = [], **kwargs):
-    """A folder of lib/tools: its library, and name + "_test" of its *_test.cc.
+    """A folder of lib/apps/netmeter: its library, and name + "_test" of its *_test.cc.
 
     Args:
       name: of the folder.
-      deps: what it needs beside lib/tools:command.
+      deps: what it needs beside lib/apps/netmeter:command.
       **kwargs: passed on to netmeter_cc_library.
     """
     netmeter_cc_library(
@@ -187,8 +187,8 @@ def netmeter_tool(name, deps = [], **kwargs):
             exclude = ["*_test.cc"],
         ),
         hdrs = native.glob(["*.h"]),
-        visibility = ["//lib:__subpackages__"],
-        deps = deps + ["//lib/tools:command"],
+        visibility = ["//lib/apps:clients"],
+        deps = deps + ["//lib/apps/netmeter:command"],
         **kwargs
     )
     tests = native.glob(

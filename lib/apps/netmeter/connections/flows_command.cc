@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter flows`: a record of each connection that ends while the command runs.
+
+#include <netinet/in.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/apps/connections/filter.h"
+#include "lib/apps/connections/flow.h"
+#include "lib/apps/connections/follower.h"
+#include "lib/apps/netmeter/commands.h"
+#include "lib/apps/netmeter/options.h"
+#include "lib/apps/netmeter/uplinks.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text_table.h"
+#include "lib/netlink/diag_message.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kOutputBytes = 64 * 1024;
+constexpr int kPollMs = 250;
+
+constexpr char kFlowsFooter[] = R"(
+A record is printed when a connection ends, another socket (UDP, ICMP, SCTP, raw) is
+closed, or a flow of such a socket has been silent for --idle. With --active, an
+open flow gets records as well (end: active), each of what it counted since the one
+before. With --follow each record is printed at once, until a signal. Without
+--follow all are printed at the end, after --duration or a signal. At the end, open
+flows get a record, too (end: open). One more line for each series has its traffic
+that is in no flow: packets without a socket, and lost records. So the sum of all
+lines is what netmeter list counted in that time, to the byte.
+One line on stderr says when the command is attached, which takes up to a second. A
+script can wait for it before it begins its traffic.
+In a table, TIME is the local time at which a record ended. DURATION begins with ">" if
+the connection is older than this command; JSON has "partial": 1. PROCESS is the name and
+pid of the process that made the socket, or only the pid if it has ended. On a
+terminal, lines fit the width: a narrow one shows fewer columns. A file or a pipe
+gets all columns. docs/connections.md lists the fields of --json.
+
+This command needs root: it loads its own BPF programs, which go when it ends or is
+killed. While it does not run, it costs nothing.
+
+Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter flows --duration 60
+  netmeter flows --follow --service subscriberdb
+  netmeter flows --follow --json > flows.jsonl
+)";
+
+volatile sig_atomic_t stopped = 0;
+void OnSignal(int) { stopped = 1; }
+
+class FlowsCommand : public Command {
+ public:
+  std::string Name() const override { return "flows"; }
+
+  std::string Description() const override {
+    return "Prints each connection that ends: process, time, duration, bytes";
+  }
+
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &follow_.pin_dir);
+    flags->AddFlag("--follow", &follows_,
+                   "Print each record at once, until a signal");
+    flags->AddOption("--duration", &duration_, "Stop after this time")
+        .Type("SECONDS")
+        .InRange(0.1, 86400.0 * 365, Option::InHelp::kNo);
+    flags
+        ->AddOption("--service", &follow_.filter.services,
+                    "Only this service name, of any kind")
+        .Type("NAME");
+    flags
+        ->AddOption("--destination", &follow_.filter.destinations,
+                    "Only this destination")
+        .Type("NAME");
+    flags
+        ->AddOption("--uplink", &uplinks_,
+                    "Only flows over this uplink; -: over none")
+        .Type("NAME");
+    flags
+        ->AddOption("--address", &addresses_,
+                    "Only flows with an address in this prefix")
+        .Type("PREFIX");
+    flags->AddOption("--port", &ports_, "Only flows with this port")
+        .Type("PORT")
+        .InRange(0, 65535, Option::InHelp::kNo);
+    flags->AddOption("--protocol", &protocols_, "tcp, udp, icmp or sctp")
+        .Type("NAME");
+    const Option json = flags->AddFlag(
+        "--json", &json_,
+        "One JSON array, one line per record; with --follow only lines");
+    const Option units = AddUnits(flags, &sizes_);
+    units.Excludes(json);
+    flags
+        ->AddFlag("--protobuf", &protobuf_,
+                  "Messages of lib/flows/flows.proto, each after its length")
+        .Excludes(json)
+        .Excludes(units);
+    flags
+        ->AddOption("--label", &labels_,
+                    "With --json or --protobuf: a label of each record")
+        .Type("KEY=VALUE");
+    flags
+        ->AddOption("--idle", &idle_,
+                    "A flow other than TCP's ends after this silence")
+        .Type("SECONDS")
+        .InRange(0.1, 86400.0, Option::InHelp::kNo)
+        .ShowDefault();
+    flags
+        ->AddOption("--active", &active_,
+                    "A record of each open flow, too, once in this time")
+        .Type("SECONDS")
+        .InRange(0.1, 86400.0, Option::InHelp::kNo);
+    flags->AddOption("--max-flows", &max_flows_, "The maximum of open flows")
+        .Type("N")
+        .InRange(1, 4194304, Option::InHelp::kNo)
+        .ShowDefault();
+    flags
+        ->AddOption("--buffer", &buffer_mib_,
+                    "MiB for unread records: a power of two")
+        .Type("MIB")
+        .InRange(1, 1024, Option::InHelp::kNo)
+        .ShowDefault();
+    flags->SetFooter(kFlowsFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckPinDir(follow_.pin_dir));
+    if (!follows_ && duration_ == 0) {
+      return absl::InvalidArgumentError("--follow or --duration is needed");
+    }
+    if ((buffer_mib_ & (buffer_mib_ - 1)) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--buffer: expected a power of two, not ", buffer_mib_));
+    }
+    for (const int port : ports_) {
+      follow_.filter.ports.push_back(static_cast<uint16_t>(port));
+    }
+    for (const std::string& uplink : uplinks_) {
+      follow_.filter.uplinks.push_back(uplink == "-" ? "" : uplink);
+    }
+    for (const std::string& address : addresses_) {
+      NETMETER_RETURN_IF_ERROR(AddAddress(address, &follow_.filter));
+    }
+    for (const std::string& name : protocols_) {
+      Transport transport = Transport::kOther;
+      for (const Transport known : {Transport::kTcp, Transport::kUdp,
+                                    Transport::kIcmp, Transport::kSctp}) {
+        if (absl::EqualsIgnoreCase(name, TransportName(known))) {
+          transport = known;
+        }
+      }
+      if (transport == Transport::kOther) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--protocol: expected tcp, udp, icmp or sctp, not '", name, "'"));
+      }
+      transports_.push_back(transport);
+    }
+    if (!labels_.empty() && IsTable()) {
+      return absl::InvalidArgumentError("--label: needs --json or --protobuf");
+    }
+    auto origin = Origin::Make(labels_);
+    if (!origin.ok()) return origin.status();
+    origin_ = *std::move(origin);
+    follow_.refuses = !follow_.filter.services.empty() ||
+                      !follow_.filter.destinations.empty() ||
+                      !follow_.filter.uplinks.empty() || !transports_.empty();
+    follow_.idle =
+        std::chrono::milliseconds(static_cast<int64_t>(idle_ * 1000));
+    follow_.active =
+        std::chrono::milliseconds(static_cast<int64_t>(active_ * 1000));
+    follow_.max_flows = static_cast<uint32_t>(max_flows_);
+    follow_.buffer_bytes = static_cast<uint32_t>(buffer_mib_) << 20;
+    return absl::OkStatus();
+  }
+
+  int Run() override {
+    units_ = sizes_.Or(MeterUnits(follow_.pin_dir));
+    const absl::Status known = CheckUplinks(follow_.pin_dir, uplinks_);
+    if (!known.ok()) return Fail(known.message());
+    struct sigaction action = {};
+    action.sa_handler = OnSignal;
+    // A second signal ends the program even if a write blocks.
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      sigaction(signal, &action, nullptr);
+    }
+    auto started = Follower::Start(follow_);
+    if (!started.ok()) return Fail(started.status().message());
+    Follower& follower = **started;
+    names_ = std::make_unique<FlowNames>(follower.maps());
+    std::cerr << "netmeter: attached: connections that begin now are seen "
+                 "from their beginning\n";
+    if (IsTable()) output_ += layout_.Header();
+    if (follows_) Flush();
+    const auto end = std::chrono::steady_clock::now() +
+                     std::chrono::duration_cast<std::chrono::milliseconds>(
+                         std::chrono::duration<double>(duration_));
+    const Follower::Body body = [this,
+                                 &follower](const nm_flow_record& record) {
+      const uint64_t moves = names_->Moves();
+      const FlowRow row = names_->RowOf(record);
+      if (WantsSeries(row)) {
+        Emit(row);
+      } else {
+        follower.Refuse(record.state.slot, moves);
+      }
+    };
+    absl::Status status;
+    while (stopped == 0 && exit_status_ == 0 && status.ok()) {
+      int wait_ms = kPollMs;
+      if (duration_ != 0) {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+            end - std::chrono::steady_clock::now());
+        if (left.count() <= 0) break;
+        wait_ms = static_cast<int>(std::min<int64_t>(wait_ms, left.count()));
+      }
+      status = follower.Poll(wait_ms, body);
+      KnowUnrecorded(follower);
+      EmitLost(follower);
+      if (follows_) Flush();
+      if (exit_status_ == 0 && WaitForLostReader({})) exit_status_ = kExitError;
+    }
+    return Finish(&follower, body, status);
+  }
+
+ private:
+  bool IsTable() const { return !json_ && !protobuf_; }
+
+  int Finish(Follower* follower, const Follower::Body& body,
+             absl::Status status) {
+    const absl::Status ended = follower->Stop(body);
+    if (status.ok()) status = ended;
+    auto rests = follower->Unrecorded();
+    if (status.ok()) status = rests.status();
+    if (rests.ok()) {
+      for (const auto& row : RowsOf(*rests)) Emit(row.second);
+    }
+    EmitLost(*follower);
+    if (json_ && !follows_) output_ += lines_ == 0 ? "[]\n" : "\n]\n";
+    Flush();
+    const nm_flow_stats stats = follower->Stats();
+    if (stats.lost != 0) {
+      std::cerr << absl::StrCat(
+          "netmeter: ", stats.lost,
+          " records were lost, because reading was too slow "
+          "(give a larger --buffer)\n");
+    }
+    if (stats.full != 0) {
+      std::cerr << "netmeter: the table of flows was full (give a larger "
+                   "--max-flows)\n";
+    }
+    if (stats.unrecorded_full != 0) {
+      std::cerr << "netmeter: the lines of unrecorded traffic are incomplete\n";
+    }
+    if (!status.ok()) return Fail(status.message());
+    return exit_status_;
+  }
+
+  using UnrecordedKey = std::tuple<uint32_t, Kind, std::string, std::string,
+                                   Transport, Path, std::string>;
+
+  // One row for each series and reason.
+  std::map<UnrecordedKey, FlowRow> RowsOf(
+      const std::vector<FlowUnrecorded>& rests) {
+    std::map<UnrecordedKey, FlowRow> rows;
+    for (const FlowUnrecorded& rest : rests) {
+      FlowRow row = names_->RowOf(rest.key, rest.value);
+      const Sample& s = row.series;
+      const auto found = rows.try_emplace(
+          UnrecordedKey(row.reason, s.kind, s.name, s.destination, s.transport,
+                        s.path, s.uplink),
+          row);
+      if (!found.second) AddRemainder(row, &found.first->second);
+    }
+    return rows;
+  }
+
+  // Looks up the names for unrecorded traffic early, before other series reuse the
+  // slots.
+  void KnowUnrecorded(const Follower& follower) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_names_) return;
+    next_names_ = now + std::chrono::milliseconds(kPollMs);
+    const auto rests = follower.Unrecorded();
+    if (!rests.ok()) return;
+    for (const FlowUnrecorded& rest : *rests) names_->Know(rest.key);
+  }
+
+  // Prints the number of lost records if it has grown.
+  void EmitLost(const Follower& follower) {
+    const nm_flow_stats stats = follower.Stats();
+    if (stats.lost == lost_) return;
+    lost_ = stats.lost;
+    Add(names_->RowOfLost(stats.lost));
+  }
+
+  bool WantsSeries(const FlowRow& row) const {
+    return MatchesSeries(follow_.filter, row) &&
+           (transports_.empty() ||
+            std::find(transports_.begin(), transports_.end(),
+                      row.series.transport) != transports_.end());
+  }
+
+  void Emit(const FlowRow& row) {
+    if (WantsSeries(row) && Matches(follow_.filter, row)) Add(row);
+  }
+
+  void Add(const FlowRow& row) {
+    lines_++;
+    if (json_ && !follows_) output_ += lines_ == 1 ? "[\n" : ",\n";
+    if (json_) {
+      AppendJson(row, origin_, &output_);
+      if (follows_) output_ += '\n';
+    } else if (protobuf_) {
+      AppendProtobuf(row, origin_, &output_);
+    } else {
+      output_ += TableLine(row, layout_, units_);
+    }
+    if (output_.size() >= kOutputBytes) Flush();
+  }
+
+  // After the first failure it writes nothing.
+  void Flush() {
+    if (exit_status_ == 0 && !output_.empty()) exit_status_ = Print(output_);
+    output_.clear();
+  }
+
+  FollowOptions follow_;
+  std::vector<std::string> uplinks_, addresses_, protocols_, labels_;
+  Origin origin_;
+  std::vector<int> ports_;
+  std::vector<Transport> transports_;
+  bool follows_ = false;
+  bool json_ = false;
+  bool protobuf_ = false;
+  SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
+  double duration_ = 0;
+  double idle_ = 60;
+  double active_ = 0;  // 0: open flows have no record
+  int max_flows_ = 262144;
+  int buffer_mib_ = 8;
+
+  const TextLayout layout_ = FlowLayout(TerminalWidth());
+  std::unique_ptr<FlowNames> names_;
+  std::chrono::steady_clock::time_point next_names_;
+  std::string output_;
+  int exit_status_ = 0;
+  size_t lines_ = 0;
+  uint64_t lost_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewFlowsCommand() {
+  return std::make_unique<FlowsCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

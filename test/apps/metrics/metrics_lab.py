@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tests of the metrics path share: the lab of test/names, and a client
+that reads Service303 as magmad does. Needs Debian's python3-grpcio."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.parse
+
+import lab
+
+# Python's gRPC would else refuse to be forked, which starting a program is.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+os.environ.pop("http_proxy", None)
+os.environ.pop("https_proxy", None)
+
+EXPORTER = os.path.abspath("lib/apps/exporter/netmeter-exporter")
+SERVICE303 = os.path.abspath("examples/service303_service")
+CPP14 = os.path.abspath("examples/magma_cpp14/service")
+PATCHED = os.path.abspath("examples/magma_service/patched_service")
+VISITOR = os.path.abspath("examples/magma_visitor/service")
+GATEWAY = os.path.abspath("examples/gateway_service")
+CLOUD = os.path.abspath("test/apps/metrics/cloud.py")
+CLOUD_STUB = os.path.abspath("examples/cloud_stub.py")
+PROTOS = os.path.abspath("examples/magma_protos")
+
+
+def generated():
+    """service303_pb2: Python's reader of the true schema, thus of proto2."""
+    if "service303_pb2" not in sys.modules:
+        with tempfile.TemporaryDirectory() as directory:
+            protos = [os.path.join(PROTOS, name) for name in ("metrics.proto", "service303.proto")]
+            lab.run("protoc", "--proto_path=" + PROTOS, "--python_out=" + directory, *protos)
+            sys.path.insert(0, directory)
+            import service303_pb2  # pylint: disable=import-error
+
+            sys.path.remove(directory)
+            del service303_pb2
+    return sys.modules["service303_pb2"]
+
+
+class Service303Client:
+    """As magmad: an insecure channel with gRPC's default sizes, 30 seconds."""
+
+    TIMEOUT = 30
+    KEPT = []
+
+    def __init__(self, address):
+        import grpc
+
+        # gRPC 1.51 stops its threads with the last channel. Now and then an assertion
+        # of its own fails then ("thread_pool.cc:225"): that ended the test, and left
+        # its meter loaded. So one channel stays.
+        if not Service303Client.KEPT:
+            Service303Client.KEPT.append(grpc.insecure_channel("127.0.0.1:9"))
+        pb2 = generated()
+        self.channel = grpc.insecure_channel(address)
+        grpc.channel_ready_future(self.channel).result(timeout=self.TIMEOUT)
+
+        def method(name, reply):
+            return self.channel.unary_unary(
+                "/magma.orc8r.Service303/" + name, pb2.Void.SerializeToString, reply.FromString
+            )
+
+        self._metrics = method("GetMetrics", pb2.MetricsContainer)
+        self._info = method("GetServiceInfo", pb2.ServiceInfo)
+        self._stop = method("StopService", pb2.Void)
+        self._void = pb2.Void()
+
+    def metrics(self):
+        return self._metrics(self._void, timeout=self.TIMEOUT)
+
+    def info(self):
+        return self._info(self._void, timeout=self.TIMEOUT)
+
+    def stop(self):
+        return self._stop(self._void, timeout=self.TIMEOUT)
+
+    def close(self):
+        self.channel.close()
+
+
+def values(container):
+    """{(name, (label, value)...): number} of a MetricsContainer."""
+    found = {}
+    for family in container.family:
+        for metric in family.metric:
+            key = (family.name,) + tuple((pair.name, pair.value) for pair in metric.label)
+            assert key not in found, key
+            if metric.HasField("histogram"):
+                found[key] = metric.histogram.sample_count
+            else:
+                found[key] = (metric.gauge if metric.HasField("gauge") else metric.counter).value
+    return found
+
+
+_LINE = re.compile(r"([a-z_0-9]+)(?:\{(.*)\})? (\S+)$")
+_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+def text_values(text):
+    """The same of Prometheus' text format."""
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, labels, value = _LINE.match(line).groups()
+            key = (name,) + tuple(_LABEL.findall(labels or ""))
+            assert key not in found, key
+            found[key] = float(value)
+    return found
+
+
+def get(address, path="/metrics", headers=None):
+    host, port = address.rsplit(":", 1)
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers=headers or {})
+        reply = connection.getresponse()
+        text = reply.read().decode()
+        assert reply.status == 200, (reply.status, text)
+        return text
+
+
+
+def promtool(text):
+    lab.run("promtool", "check", "metrics", input=text.encode())
+
+
+def start_in_cloud(cloud, *arguments):
+    """A program in the cloud's network."""
+    network = "/proc/%d/fd/%d" % (os.getpid(), cloud.network)
+    return subprocess.Popen(["nsenter", "--net=" + network, lab.PYTHON, *arguments], stdout=subprocess.PIPE)
+
+
+def await_line(process, word, stream=None):
+    """Until the program says so, on stdout if not told; the line."""
+    for line in stream or process.stdout:
+        if line.decode().startswith(word):
+            return line.decode()
+    raise AssertionError("%s ended without %r" % (process.args, word))
+
+
+def end(process):
+    """SIGTERM; the exit status."""
+    process.terminate()
+    try:
+        return process.wait(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()
+
+
+def start_exporter(pin_dir, *arguments, **options):
+    """On its default port, and where kernsnoopd was; the process."""
+    if "--service303" not in arguments:
+        arguments += ("--service303", GRPC)
+    process = subprocess.Popen(
+        [EXPORTER, "--pin-dir", pin_dir, *arguments], stderr=subprocess.PIPE, **options
+    )
+    await_line(process, "netmeter-exporter: serving ", process.stderr)
+    return process
+
+
+HTTP = "127.0.0.1:9384"
+GRPC = "127.0.0.1:50084"
+PROMETHEUS = "127.0.0.1:9490"
+
+
+def start_prometheus(test, targets):
+    """A real Prometheus that scrapes {job: address} each second, until the test
+    class ends."""
+    jobs = [{"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in targets.items()]
+    directory = tempfile.mkdtemp(prefix="netmeter-prometheus.")
+    test.addClassCleanup(shutil.rmtree, directory, ignore_errors=True)
+    config = os.path.join(directory, "prometheus.yml")
+    with open(config, "w", encoding="utf-8") as file:
+        # JSON is YAML.
+        json.dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}, file)
+    prometheus = subprocess.Popen(
+        ["prometheus", "--config.file=" + config, "--storage.tsdb.path=" + directory + "/data"]
+        + ["--web.listen-address=" + PROMETHEUS, "--log.level=error"]
+    )
+    test.addClassCleanup(end, prometheus)
+
+    def ready():
+        try:
+            return get(PROMETHEUS, "/-/ready")
+        except (OSError, AssertionError):
+            return None  # 503, while it reads its storage
+
+    lab.wait_for(ready, seconds=60)
+
+
+def query(promql, server=PROMETHEUS):
+    """{labels: value} of an instant query."""
+    reply = json.loads(get(server, "/api/v1/query?" + urllib.parse.urlencode({"query": promql})))
+    assert reply["status"] == "success", reply
+    return {tuple(sorted(row["metric"].items())): float(row["value"][1]) for row in reply["data"]["result"]}
+
+
+def copy_for_all(program):
+    """A copy that any user can run."""
+    handle, path = tempfile.mkstemp(prefix="netmeter-metrics.")
+    with os.fdopen(handle, "wb") as copy, open(program, "rb") as original:
+        copy.write(original.read())
+    os.chmod(path, 0o755)
+    return path
