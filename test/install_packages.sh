@@ -3,6 +3,7 @@
 # Installs the packages that libnetmeter needs on Debian 12; all are Debian's own.
 #
 #   install_packages.sh compile  to build everything
+#   install_packages.sh core     to run test/run.sh --core
 #   install_packages.sh build    also to run examples/demo.sh
 #   install_packages.sh test     also to run test/run.sh (default)
 #   install_packages.sh package
@@ -18,37 +19,43 @@
 # Silent and offline when nothing is missing. Starts no service.
 set -euo pipefail
 
-COMPILE_PACKAGES=(
+CORE_PACKAGES=(
   bazel-bootstrap g++ clang llvm bpftool git ca-certificates
-  libbpf-dev libelf-dev zlib1g-dev linux-libc-dev
-  libabsl-dev libyaml-cpp-dev libnghttp2-dev libsqlite3-dev libncurses-dev
-  libcli11-dev nlohmann-json3-dev
+  libbpf-dev libelf-dev linux-libc-dev
+  libabsl-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   prometheus-cpp-dev libprotozero-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   python3 python3-dev pybind11-dev
   libgtest-dev libgmock-dev
 )
-BUILD_PACKAGES=(
-  "${COMPILE_PACKAGES[@]}"
-  # running the programs and the demo
+COMPILE_PACKAGES=(
+  "${CORE_PACKAGES[@]}"
+  # the applications
+  zlib1g-dev libnghttp2-dev libsqlite3-dev libncurses-dev
+)
+RUN_PACKAGES=(
+  # running the programs, and traffic
   iproute2 iputils-ping ethtool curl procps kmod util-linux
   nghttp2-proxy openssl python3-grpcio
 )
-TEST_PACKAGES=(
+BUILD_PACKAGES=("${COMPILE_PACKAGES[@]}" "${RUN_PACKAGES[@]}")
+CORE_TEST_PACKAGES=(
   # the kernels of test/kernels
   qemu-system-x86 busybox-static dash cpio xz-utils zstd
   debian-archive-keyring
-  # second opinions: Prometheus and promtool, a client as magmad, a sniffer,
-  # system call counts
-  prometheus python3-protobuf tcpdump strace
+  # second opinions: system call counts
+  python3-protobuf strace
   # containers and units by a real runtime and a real manager
   crun systemd libcap2-bin python3-yaml
-  # a terminal for netmeter top
-  tmux
   # real clients; Python's are from PyPI
-  golang-go rustc cmake make pkgconf musl-tools iptables python3-venv python3-pip libclang-rt-14-dev
+  golang-go cmake make pkgconf musl-tools iptables python3-venv python3-pip libclang-rt-14-dev
   # the style of the sources; the layout depends on the version
-  clang-format-14 clang-tidy-14 shellcheck
+  clang-format-14 shellcheck
+)
+TEST_PACKAGES=(
+  "${CORE_TEST_PACKAGES[@]}"
+  # Prometheus and promtool, a sniffer, a terminal for netmeter top, a client in Rust
+  prometheus tcpdump tmux rustc clang-tidy-14
 )
 PACKAGE_PACKAGES=(
   debhelper dh-python help2man man-db lintian mmdebstrap
@@ -74,13 +81,14 @@ if [ "${1:-}" = --list ]; then
 fi
 case ${1:-test} in
   compile) packages=("${COMPILE_PACKAGES[@]}") ;;
+  core) packages=("${CORE_PACKAGES[@]}" "${RUN_PACKAGES[@]}" "${CORE_TEST_PACKAGES[@]}") ;;
   build) packages=("${BUILD_PACKAGES[@]}") ;;
   test) packages=("${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}") ;;
   package) packages=("${BUILD_PACKAGES[@]}" "${PACKAGE_PACKAGES[@]}") ;;
   guests) packages=("${BUILD_PACKAGES[@]}" "${GUEST_PACKAGES[@]}") ;;
   benchmark) packages=("${BUILD_PACKAGES[@]}" "${BENCHMARK_PACKAGES[@]}") ;;
-  -h | --help) sed -n '3,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) die "unknown group '$1': compile, build, test, package, guests or benchmark" ;;
+  -h | --help) sed -n '3,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) die "unknown group '$1': compile, core, build, test, package, guests or benchmark" ;;
 esac
 if [ -n "$list" ]; then
   printf '%s\n' "${packages[@]}"

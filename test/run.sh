@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [--quick] [--kernels all|host|LIST] [--long] [--noisy] [--filter GLOB]: runs
-# the tests of libnetmeter.
+# run.sh [--core] [--quick] [--kernels all|host|LIST] [--long] [--noisy] [--filter GLOB]:
+# runs the tests of libnetmeter.
 #
 # As root on Debian 12: installs missing packages, builds everything, and runs
 #
@@ -11,6 +11,9 @@
 #   the live tests on this kernel and, in virtual machines, on the oldest and the
 #   newest of Debian's
 #
+#   --core           only the library, its loader and its bindings: the tests that need no
+#                    application (lib/apps), and so no SQLite, ncurses, nghttp2 or zlib.
+#                    Without the demo, which uses the tools
 #   --quick          the tests between two edits, in less than two minutes once
 #                    everything is built: the unit tests without the tag "slow", the
 #                    packet tables of test/program, and one load, one live balance and
@@ -35,7 +38,7 @@
 # for packaging/make_release.sh.
 set -uo pipefail
 MINIMUM=60
-usage() { sed -n '3,38s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,41s/^# \{0,1\}//p' "$0"; }
 
 start=$SECONDS
 passed=0 failed=0
@@ -78,11 +81,11 @@ give_up() {
   finish
 }
 
-kernels=host,7.2,5.10 filter='*' quick='' long='' noisy=''
+kernels=host,7.2,5.10 filter='*' quick='' long='' noisy='' core=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --quick | --long | --noisy) printf -v "${1#--}" yes; shift; continue ;;
+    --core | --quick | --long | --noisy) printf -v "${1#--}" yes; shift; continue ;;
     --kernels=* | --filter=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     --kernels | --filter) [ $# -ge 2 ] || { echo "run.sh: $1 needs a value" >&2; exit 2; } ;;
     *) echo "run.sh: unknown option $1 (--help tells)" >&2; exit 2 ;;
@@ -91,7 +94,11 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 if [ -n "$quick" ] && [ "$kernels$filter$long" != 'host,7.2,5.10*' ]; then
-  echo "run.sh: --quick goes with no other option but --noisy" >&2
+  echo "run.sh: --quick goes with no other option but --core and --noisy" >&2
+  exit 2
+fi
+if [ "$core$long" = yesyes ]; then
+  echo "run.sh: --core and --long do not go together" >&2
   exit 2
 fi
 cd "$root" || exit 1
@@ -166,7 +173,7 @@ make_noise() {
 # --- packages and build -----------------------------------------------------
 say "packages"
 stage=$SECONDS
-run "$logs/packages.log" test/install_packages.sh test ||
+run "$logs/packages.log" test/install_packages.sh "$([ -n "$core" ] && echo core || echo test)" ||
   { cat "$logs/packages.log"; give_up "packages are missing"; }
 rows+=("packages|||$((SECONDS - stage))")
 if [ -n "$noisy" ]; then
@@ -195,14 +202,25 @@ base=$(bazel info "${options[@]}" output_base 2> "$logs/bazel.log") || { cat "$l
 for link in bazel-*; do
   if [ -L "$link" ] && [[ $(readlink "$link") != "$base"/* ]]; then rm "$link"; fi
 done
+# query EXPRESSION: its targets, in the array `found`.
+query() {
+  mapfile -t found < <(bazel query "${options[@]:1}" "$1" 2> "$logs/query.log")
+  [ ${#found[@]} -gt 0 ] || { cat "$logs/query.log"; give_up "bazel query failed"; }
+}
+targets=(//...)
+if [ -n "$core" ]; then
+  query 'tests(//lib/... + //bpf/... + //bindings/... + //test/... - //test/apps/...)
+    except rdeps(//..., //lib/apps/...) except attr(tags, manual, //...)'
+  targets=("${found[@]}" //lib/netmeter_loader:netmeter-loader-static)
+fi
 # Unit tests are compiled once, with sanitizers; those that cannot be, without.
 sanitized=()
 if [ -z "$quick$long" ]; then
-  mapfile -t sanitized < <(bazel query "${options[@]:1}" 'kind(cc_test, //...) except
-    attr(tags, "requires-root|no-sanitizer|no-asan|manual", //...)' 2> "$logs/query.log")
-  [ ${#sanitized[@]} -gt 0 ] || { cat "$logs/query.log"; give_up "bazel query failed"; }
+  query "kind(cc_test, set(${targets[*]})) except
+    attr(tags, 'requires-root|no-sanitizer|no-asan|manual', //...)"
+  sanitized=("${found[@]/#/-}")
 fi
-plain=(-- //... ${sanitized[@]+"${sanitized[@]/#/-}"})
+plain=(-- "${targets[@]}" ${sanitized[@]+"${sanitized[@]}"})
 run "$logs/build.log" bazel build "${options[@]}" --keep_going "${plain[@]}" ||
   { tail -n 60 "$logs/build.log"; give_up "the build failed"; }
 bin=$(bazel info "${options[@]}" bazel-bin 2> /dev/null) || give_up "bazel info failed"
@@ -364,7 +382,7 @@ finish_live() {
 }
 
 if [ -n "$quick" ]; then
-  bazel_test "unit tests, the quick ones" --config=quick //...
+  bazel_test "unit tests, the quick ones" --config=quick -- "${targets[@]}"
   bazel_test "packet tables" --config=root //test/program:program_test
   start_live host '*LinkTest.*:*BalanceTest.ManyConnections*'
   finish_live "load, live balance, unload"
@@ -381,15 +399,15 @@ extra=()
 if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
   extra=(--run_under="/usr/bin/setarch --addr-no-randomize")
 fi
-bazel_test "unit tests, asan and ubsan" --config=asan-ubsan ${extra[@]+"${extra[@]}"} //...
-bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}"} //...
+bazel_test "unit tests, asan and ubsan" --config=asan-ubsan ${extra[@]+"${extra[@]}"} -- "${targets[@]}"
+bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}"} -- "${targets[@]}"
 bazel_test "root tests on this kernel" --config=root --jobs=3 ${long:+--test_env=NETMETER_SAMPLE=12} -- \
-  //... -//test/live:live_test -//lib/evict:evict_root_test
-if [ "$filter" = '*' ]; then stage "demo" examples/demo.sh; fi
+  "${targets[@]}" -//test/live:live_test -//lib/evict:evict_root_test
+if [ -z "$core" ] && [ "$filter" = '*' ]; then stage "demo" examples/demo.sh; fi
 if [ -n "$long" ] && [ "$filter" = '*' ]; then
-  mapfile -t targets < <(bazel query "${options[@]:1}" 'attr(tags, long, kind(".*_test", //...))' 2> "$logs/query.log")
-  bazel_test "unit tests, long" "${targets[@]}"
-  bazel_test "root tests, long" --config=root "${targets[@]}"
+  query 'attr(tags, long, tests(//...))'
+  bazel_test "unit tests, long" "${found[@]}"
+  bazel_test "root tests, long" --config=root "${found[@]}"
   stage "demo, again" examples/demo.sh
   stage "fuzzing, in short" test/fuzz/run.sh
 fi
