@@ -302,6 +302,17 @@ NM_GLOBAL __u64 nm_unhide(struct __sk_buff *skb, __u64 word) {
   return traits.word;
 }
 
+/* The head of the series that has the bytes of a packet with hidden TCP: that of the
+ * connection, whose cell this is, except for the transport. */
+static __always_inline __u64 head_of_hidden(const struct nm_cell *cell,
+                                            __u32 transport) {
+  union nm_head head = {.word = *(volatile __u64 *)cell};
+
+  head.transport = transport;
+  if (head.kind == NM_KIND_PENDING) head.kind = nm_kind_of_name(head.service);
+  return head.word;
+}
+
 /* Counts the payload that a packet with hidden TCP acknowledges in the connection's
  * series, whose slot is `slot`. Returns the slot of the packet's own transport, in which
  * its bytes count. */
@@ -313,7 +324,6 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
   struct bpf_tcp_sock *tcp;
   struct nm_owner *owner;
   struct nm_socket *socket;
-  union nm_head head;
   __u32 acked;
 
   if (sk) sk = bpf_sk_fullsock(sk);
@@ -329,10 +339,9 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
     if (acked && owner && cell->kind == NM_KIND_PENDING)
       __sync_fetch_and_add(&owner->pending.rx_payload_bytes, acked);
   }
-  head.word = *(volatile __u64 *)cell;
-  head.transport = transport;
-  if (head.kind == NM_KIND_PENDING) head.kind = nm_kind_of_name(head.service);
-  return nm_slot_of_series(head.word, owner ? owner->user : 0) & NM_SLOT_MASK;
+  return nm_slot_of_series(head_of_hidden(cell, transport),
+                           owner ? owner->user : 0) &
+         NM_SLOT_MASK;
 }
 
 /* --- Received ------------------------------------------------------------- */

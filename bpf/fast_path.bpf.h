@@ -63,7 +63,7 @@ static __always_inline bool plain_wire_size(struct __sk_buff *skb, __u32 header,
   if (!skb->gso_size) return true;
   *segments = skb->gso_segs;
   if (!*segments || skb->gso_size < header) return false;
-  *bytes += (*segments - 1) * header;
+  *bytes = bytes_on_link(*bytes, *segments, header, 0);
   return true;
 }
 

@@ -5,9 +5,9 @@
  * These programs run after the meter's on each packet: the kernel runs the programs of a
  * cgroup in the order in which they were attached. So the meter has already found the
  * packet's series, and this file reads the result. It is the slot kept with the socket.
- * If none is kept, this file finds the answers of series.bpf.h again, without making
- * anything. The meter's own headers tell the packet's bytes and segments, whether it is a
- * duplicate, and which part of TCP's payload is new.
+ * If none is kept, this file asks series.bpf.h again, without making anything. The
+ * meter's own headers tell the packet's bytes and segments, whether it is a duplicate,
+ * and which part of TCP's payload is new.
  *
  * The flow of a packet:
  *
@@ -48,61 +48,30 @@ struct nm_followed {
  * the slot kept with its socket. */
 NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
                                __u32 direction) {
-  const union nm_traits traits = {.word = word};
+  struct nm_search search = {.traits.word = word};
   struct nm_cell *cell = kept ? cell_of_slot(kept) : NULL;
-  __u64 cookie = bpf_get_socket_cookie(skb);
   struct nm_owner *owner = NULL;
   struct bpf_sock *sk = skb->sk;
-  union nm_attribution attribution;
   struct nm_socket *socket;
-  union nm_head head = {};
-  __u32 rule = 0;
+  union nm_head head;
 
-  if (cell && cell->service && cell->transport == traits.transport &&
-      cell->path == traits.path)
+  if (cell && is_slot_of(cell, search.traits))
     return kept | (cell->kind == NM_KIND_PENDING ? NM_SLOT_PENDING : 0);
   if (sk) sk = bpf_sk_fullsock(sk);
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  head.transport = traits.transport;
-  head.path = traits.path;
-  head.service = NM_NAME_UNATTRIBUTED;
-  head.kind = NM_KIND_UNATTRIBUTED;
-  if (!sk || !owner) return slot_by_head(head.word);
-  attribution = attribution_of(owner);
-  head.service = attribution.service;
-  head.kind = attribution.kind;
-  if (!has_destinations(head.kind)) return slot_by_head(head.word);
-  head.destination = *(volatile __u16 *)&owner->tag;
-  if (!head.destination && nm_config.rules_count) {
-    rule = nm_match_rules(skb, direction, remote_port(&traits, direction),
-                          traits.hidden ? IPPROTO_TCP : traits.protocol);
-    if (!(rule & NM_RULE_YIELDS)) head.destination = rule;
-  }
-  if (!head.destination && !(owner->flags & NM_OWNER_RULED))
-    head.destination = owner->wire_destination;
-  socket = state_of_socket(owner, cookie);
-  if (!head.destination && !(socket && socket->wire_protocol))
-    head.destination = rule;
-  if (!head.destination && socket && socket->wire_protocol &&
-      (!nm_config.uplinks || traits.path == owner->pending_path)) {
-    head.kind = NM_KIND_PENDING;
-    head.service = owner->pending_service;
-    head.path = owner->pending_path;
-  }
+  if (!owner) return slot_by_head(head_of_unattributed(search.traits).word);
+  socket = state_of_socket(owner, bpf_get_socket_cookie(skb));
+  head = head_of_packet(skb, owner, &search, socket, direction,
+                        /*writes=*/false);
   return slot_by_head(head.word);
 }
 
-/* As nm_count_hidden(): the series of a TCP packet that looks like something else. */
+/* The slot of head_of_hidden(), or `slot`. */
 NM_GLOBAL __u32 nm_flow_of_hidden(__u32 slot, __u32 transport) {
   struct nm_cell *cell = cell_of_slot(slot & NM_SLOT_MASK);
-  union nm_head head;
 
   if (!cell) return slot;
-  head.word = *(volatile __u64 *)cell;
-  head.transport = transport;
-  head.flags = 0;
-  if (head.kind == NM_KIND_PENDING) head.kind = nm_kind_of_name(head.service);
-  return slot_by_head(head.word) & NM_SLOT_MASK;
+  return slot_by_head(head_of_hidden(cell, transport)) & NM_SLOT_MASK;
 }
 
 /* --- Its flow --------------------------------------------------------------- */

@@ -388,18 +388,9 @@ static __always_inline __u32 slot_by_head(__u64 word) {
                           NM_PATH_OF(head.path));
 }
 
-/* The slot that got the pending amounts of a connection: as slot_of_owner(). */
+/* The slot that got the pending amounts of a connection. */
 static __always_inline __u32 settled_slot(struct nm_owner *owner) {
-  union nm_attribution attribution = attribution_of(owner);
-  union nm_head head = {};
-
-  head.service = attribution.service;
-  head.kind = attribution.kind;
-  head.transport = NM_TRANSPORT_TCP;
-  head.path = owner->pending_path;
-  if (has_destinations(attribution.kind))
-    head.destination = owner->tag ? owner->tag : owner->wire_destination;
-  return slot_by_head(head.word) & NM_SLOT_MASK;
+  return slot_by_head(head_of_owner(owner, owner->pending_path)) & NM_SLOT_MASK;
 }
 
 /* The two ends of a socket. */

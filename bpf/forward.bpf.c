@@ -15,13 +15,13 @@
  */
 #define __BPF__ 1
 #include "bpf/uplink_maps.bpf.h"
+#include "bpf/wire_size.bpf.h"
 
 #define NF_ACCEPT 1
 #define NFPROTO_IPV4 2
 #define SKB_GSO_TCPV4 (1 << 0)
 #define SKB_GSO_TCPV6 (1 << 4)
 #define SKB_GSO_SCTP (1 << 14)
-#define MAX_EXTENSIONS 8
 
 /* 0 -> the program that counts. */
 struct {
@@ -123,11 +123,11 @@ static __always_inline __u32 ip_header(const unsigned char *ip, bool ipv4,
   }
   bpf_probe_read_kernel(protocol, 1, ip + 6);
 #pragma unroll
-  for (int i = 0; i < MAX_EXTENSIONS; i++) {
+  for (int i = 0; i < NM_MAX_EXTENSIONS; i++) {
     /* Hop-by-hop, routing, destination options. */
     if (*protocol != 0 && *protocol != 43 && *protocol != 60) break;
     bpf_probe_read_kernel(extension, sizeof(extension), ip + length);
-    if (*protocol == 0 && extension[2] == 0xc2) *jumbo = 8;
+    if (*protocol == 0 && extension[2] == 0xc2) *jumbo = NM_JUMBO_BYTES;
     *protocol = extension[0];
     length += (extension[1] + 1) * 8;
   }
@@ -163,10 +163,10 @@ static __always_inline __u32 wire_size(struct sk_buff *skb, bool ipv4,
   header = headers_of(skb, ipv4, BPF_CORE_READ(info, gso_type), &jumbo);
   count = BPF_CORE_READ(info, gso_segs);
   /* For a packet from a virtio peer, only the size of its segments is known. */
-  if (!count && bytes > header) count = (bytes - header + size - 1) / size;
+  if (!count && bytes > header) count = segments_by_size(bytes - header, size);
   if (count <= 1) return bytes;
   *segments = count;
-  return bytes + (count - 1) * (header - jumbo) - jumbo;
+  return bytes_on_link(bytes, count, header, jumbo);
 }
 
 /* Counts a packet for its client. An address gets an element when it sends, so packets

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The bytes and segments of a packet on the link.
- *
- * At both hooks the packet begins with its IP header, and skb->len counts from there. The
- * link carries the same bytes, with one exception: a GSO packet (on the way out) or a GRO
- * packet (on the way in) stands for several segments with one set of headers, while on
- * the link each segment has its own. So it counts as
- *
- *   len + (segments - 1) x headers
- *
- * with all headers from IP to transport, including extensions and options.
+ * What the headers of a packet say: its bytes and segments on the link (wire_size.bpf.h),
+ * its ends, and the numbers of TCP.
  *
  * Headers in the linear part of the packet are read field by field through data and
  * data_end, others by bpf_skb_load_bytes(). A packet whose header is cut short still
@@ -27,6 +19,7 @@
 
 #include "bpf/internal.h"
 #include "bpf/kernel.bpf.h"
+#include "bpf/wire_size.bpf.h"
 
 #define SKB_GSO_DODGY (1 << 1) /* of skb_shared_info.gso_type */
 
@@ -85,7 +78,6 @@ static __always_inline union nm_traits traits_of(
   return traits;
 }
 
-#define NM_MAX_EXTENSIONS 8
 #define NM_MAX_INNER 4 /* headers of packets within a packet */
 #define NM_NO_NEXT_HEADER 59
 
@@ -322,7 +314,7 @@ NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
  * kernel sends up to 128 datagrams in one packet. */
 static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
                                               __u32 headers, bool udp) {
-  const __u32 segments = (payload + size - 1) / size;
+  const __u32 segments = segments_by_size(payload, size);
   __u32 most =
       (payload > NM_PEER_HEADERS ? payload : NM_PEER_HEADERS) / headers + 1;
 
@@ -345,13 +337,13 @@ static __always_inline bool has_segments_of_peer(struct __sk_buff *skb) {
 }
 
 /* What a parsed packet counts as: its bytes in the low half, its segments in the high
- * half. A GSO or GRO packet counts as its segments. gso_segs is 0 for other packets, and
- * for packets from a virtio peer (SKB_GSO_DODGY), of which only the segment size is
- * known. A route may have put headers around the packet (SRv6): then each segment has all
- * of them, and the inner headers. */
+ * half. gso_segs is 0 for a packet that is one segment, and for packets from a virtio
+ * peer (SKB_GSO_DODGY), of which only the segment size is known. A route may have put
+ * headers around the packet (SRv6): then each segment has all of them, and the inner
+ * headers. */
 NM_GLOBAL __u64 nm_wire_size(struct __sk_buff *skb, __u64 parsed) {
   const __u32 header = parsed >> 16 & 0xffff;
-  const __u32 jumbo = parsed & NM_PARSED_JUMBO ? 8 : 0;
+  const __u32 jumbo = parsed & NM_PARSED_JUMBO ? NM_JUMBO_BYTES : 0;
   const __u8 protocol = parsed >> 32;
   __u32 bytes = skb->len, payload, segments, inner = 0;
 
@@ -368,7 +360,7 @@ NM_GLOBAL __u64 nm_wire_size(struct __sk_buff *skb, __u64 parsed) {
     segments = segments_of_peer(payload - inner, skb->gso_size, header + inner,
                                 protocol == IPPROTO_UDP);
   if (segments <= 1) return bytes | 1ULL << 32;
-  bytes += (segments - 1) * (header + inner - jumbo) - jumbo;
+  bytes = bytes_on_link(bytes, segments, header + inner, jumbo);
   return bytes | (__u64)segments << 32;
 }
 

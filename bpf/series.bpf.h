@@ -47,13 +47,12 @@ struct nm_search {
   union nm_attribution attribution; /* of the socket, at the same time */
 };
 
-/* Puts the destination into *head, or marks it as pending. */
-static __always_inline void find_destination(struct __sk_buff *skb,
-                                             struct nm_owner *owner,
-                                             struct nm_search *search,
-                                             struct nm_socket *socket,
-                                             const enum nm_direction direction,
-                                             union nm_head *head) {
+/* Puts the destination into *head, or marks it as pending. Without `writes`, as for the
+ * packet that the meter has just counted: nothing of the socket changes. */
+static __always_inline void find_destination(
+    struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
+    struct nm_socket *socket, const enum nm_direction direction,
+    const bool writes, union nm_head *head) {
   const union nm_traits *traits = &search->traits;
   __u32 rule = 0;
 
@@ -69,7 +68,7 @@ static __always_inline void find_destination(struct __sk_buff *skb,
   }
   if (!head->destination && !(owner->flags & NM_OWNER_RULED))
     head->destination = owner->wire_destination;
-  if (direction == NM_EGRESS && socket) {
+  if (writes && direction == NM_EGRESS && socket) {
     if (!head->destination) {
       socket->wire_protocol = wire_protocol_of(owner, traits);
       /* The destination of the pending amounts if the connection gives no name. */
@@ -86,7 +85,7 @@ static __always_inline void find_destination(struct __sk_buff *skb,
   if (!head->destination && !(socket && socket->wire_protocol))
     head->destination = rule;
   if (!head->destination && socket && socket->wire_protocol) {
-    if (!owner->pending_service) {
+    if (writes && !owner->pending_service) {
       owner->pending_service = head->service;
       owner->pending_path = traits->path;
     }
@@ -103,10 +102,30 @@ static __always_inline void find_destination(struct __sk_buff *skb,
   }
 }
 
+/* Whether the slot kept with a socket is that of the packet. */
+static __always_inline bool is_slot_of(const struct nm_cell *cell,
+                                       union nm_traits traits) {
+  return cell->service && cell->transport == traits.transport &&
+         cell->path == traits.path;
+}
+
+/* The head of the series of a packet without an owner. */
+static __always_inline union nm_head head_of_unattributed(
+    union nm_traits traits) {
+  union nm_head head = {};
+
+  head.transport = traits.transport;
+  head.path = traits.path;
+  head.service = NM_NAME_UNATTRIBUTED;
+  head.kind = NM_KIND_UNATTRIBUTED;
+  return head;
+}
+
 /* The head of the series of a packet whose owner is known. */
 static __always_inline union nm_head head_of_packet(
     struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
-    struct nm_socket *socket, const enum nm_direction direction) {
+    struct nm_socket *socket, const enum nm_direction direction,
+    const bool writes) {
   union nm_head head = {};
 
   search->keep = true;
@@ -118,7 +137,7 @@ static __always_inline union nm_head head_of_packet(
   head.kind = search->attribution.kind;
   head.flags = search->attribution.flags;
   if (has_destinations(head.kind))
-    find_destination(skb, owner, search, socket, direction, &head);
+    find_destination(skb, owner, search, socket, direction, writes, &head);
   return head;
 }
 
@@ -164,13 +183,11 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
   struct nm_socket *socket;
-  union nm_head head = {};
+  union nm_head head;
   struct nm_cell *cell = slot ? cell_of_slot(slot) : NULL;
   __u32 flags = 0;
 
-  if (cell && cell->service && cell->transport == wanted.transport &&
-      cell->path == wanted.path)
-    return slot;
+  if (cell && is_slot_of(cell, wanted)) return slot;
   /* Keeps it in one register from here on, instead of one for each field: the stack is
    * scarce. */
   barrier_var(traits);
@@ -178,10 +195,7 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
   if (sk) sk = bpf_sk_fullsock(sk);
   if (sk) owner = owner_of_socket(sk, cookie);
   if (!sk || !owner) {
-    head.transport = search.traits.transport;
-    head.path = search.traits.path;
-    head.service = NM_NAME_UNATTRIBUTED;
-    head.kind = NM_KIND_UNATTRIBUTED;
+    head = head_of_unattributed(search.traits);
     slot = nm_slot_of_series(head.word, 0) & NM_SLOT_MASK;
     return sk && sk->type == SOCK_RAW ? slot | NM_OF_RAW_SOCKET : slot;
   }
@@ -189,7 +203,8 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
       (direction == NM_EGRESS || sk->state == TCP_LISTEN))
     nm_follow_mptcp(skb);
   socket = state_of_socket(owner, cookie);
-  head = head_of_packet(skb, owner, &search, socket, direction);
+  head = head_of_packet(skb, owner, &search, socket, direction,
+                        /*writes=*/true);
   /* Multicast routing hands packets to its raw socket from setsockopt(2), too. No slot is
    * kept, so all packets of a raw socket come here. */
   if (sk->type == SOCK_RAW) {

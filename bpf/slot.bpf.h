@@ -214,9 +214,9 @@ static __always_inline bool has_destinations(__u8 kind) {
   return nm_config.destination_kinds >> (kind & 31) & 1;
 }
 
-/* The slot of a connection by its owner alone, for its end, when there is no packet that
- * tells more. */
-static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
+/* The head of the series of a connection by its owner alone, for its end, when there is
+ * no packet that tells more. */
+static __always_inline __u64 head_of_owner(struct nm_owner *owner, __u8 path) {
   union nm_attribution attribution = attribution_of(owner);
   union nm_head head = {};
 
@@ -227,7 +227,13 @@ static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
   head.path = path;
   if (has_destinations(attribution.kind))
     head.destination = owner->tag ? owner->tag : owner->wire_destination;
-  return nm_slot_of_series(head.word, owner->user) & NM_SLOT_MASK;
+  return head.word;
+}
+
+/* The slot of head_of_owner(). */
+static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
+  return nm_slot_of_series(head_of_owner(owner, path), owner->user) &
+         NM_SLOT_MASK;
 }
 
 #endif /* NETMETER_BPF_SLOT_BPF_H_ */
