@@ -30,7 +30,7 @@
 #include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
-#include "lib/loader/hooks.h"
+#include "lib/loader/meter_state.h"
 #include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/tables.h"
@@ -571,28 +571,32 @@ class Sweep {
 };
 
 // Under the lock.
-absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
-  if (info.build_id == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(pin_dir, ": an unfinished upgrade comes first (run: ",
-                     LoaderCommand("load", pin_dir), ")"));
-  }
-  const std::vector<std::string> missing =
-      FindMissingLinks(PinDir(pin_dir), info);
-  if (info.closed != 0 || !missing.empty()) {
+absl::Status CheckMeter(const PinDir& pins) {
+  NETMETER_ASSIGN_OR_RETURN(const FoundMeter meter, FindMeter(pins));
+  const auto refuse = [&](absl::string_view why, const char* command) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the meter at ", pin_dir, " is damaged: ",
-        missing.empty() ? std::string("an unload was killed")
-                        : absl::StrCat("programs are not attached: ",
-                                       absl::StrJoin(missing, ", ")),
-        " (see: ", LoaderCommand("status", pin_dir), ")"));
+        pins.path(), why, LoaderCommand(command, pins.path()), ")"));
+  };
+  const auto& missing =
+      meter.missing_maps.empty() ? meter.missing_links : meter.missing_maps;
+  switch (meter.state) {
+    case MeterState::kNotLoaded:
+      return absl::NotFoundError(absl::StrCat(pins.path(), ": not loaded"));
+    case MeterState::kUnfinished:
+      return refuse(": an unfinished upgrade comes first (run: ", "load");
+    case MeterState::kOtherAbi:
+    case MeterState::kLoaded:
+      if (meter.info.build_id == BuildId()) return absl::OkStatus();
+      return refuse(" was loaded by another version (run: ", "load");
+    default:
+      return refuse(absl::StrCat(" is damaged: ",
+                                 missing.empty() ? "an unload was killed"
+                                 : meter.missing_maps.empty()
+                                     ? "programs are not attached: "
+                                     : "these maps are missing: ",
+                                 absl::StrJoin(missing, ", "), " (see: "),
+                    "status");
   }
-  if (info.build_id != BuildId()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(pin_dir, " was loaded by another version (run: ",
-                     LoaderCommand("load", pin_dir), ")"));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -602,17 +606,9 @@ absl::StatusOr<EvictResult> Evict(const EvictOptions& options) {
   const PinDir pins(pin_dir);
   CaptureLibbpfMessages();
   NETMETER_ASSIGN_OR_RETURN(const auto lock, LockedDirectory::Lock(pin_dir));
-  absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
-      SharedMaps::Open(pin_dir);
-  // Pins were removed. What an unload leaves, killed or not, is no meter: no failure.
-  if (absl::IsNotFound(maps.status())) {
-    return HasLeftoverMeter(pins)
-               ? absl::FailedPreconditionError(maps.status().message())
-               : absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
-  }
-  if (!maps.ok()) return maps.status();
-  const MapView& view = (*maps)->view();
-  NETMETER_RETURN_IF_ERROR(CheckMeter(pin_dir, *view.info));
+  NETMETER_RETURN_IF_ERROR(CheckMeter(pins));
+  NETMETER_ASSIGN_OR_RETURN(const auto maps, SharedMaps::Open(pin_dir));
+  const MapView& view = maps->view();
 
   EvictResult result;
   const auto measure = [&] {
@@ -628,12 +624,7 @@ absl::StatusOr<EvictResult> Evict(const EvictOptions& options) {
   result.needed = result.series_used * 100 >= result.series_limit * part ||
                   result.names_used * 100 >= result.names_limit * part;
   if (!result.needed) return result;
-  const absl::Status swept = Sweep(pins, options, *maps).Run(&result);
-  // Not that there is no meter: a map of it was removed.
-  if (absl::IsNotFound(swept)) {
-    return absl::FailedPreconditionError(swept.message());
-  }
-  NETMETER_RETURN_IF_ERROR(swept);
+  NETMETER_RETURN_IF_ERROR(Sweep(pins, options, maps).Run(&result));
   Trace("swept");
   measure();
   return result;

@@ -204,12 +204,12 @@ TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
                                }).status();
   EXPECT_THAT(std::string(refused.message()),
               EndsWith("; nothing was changed"));
-  EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
+  EXPECT_EQ(MustStatus().state, MeterState::kWithoutInfo);
   const Interrupted failed = RunInterrupted({-1, ENOMEM, "bpf(22)"}, [this] {
     return Load(config_.pin_dir, ChangeNothing).status();
   });
   EXPECT_THAT(failed.message, EndsWith("; nothing was changed"));
-  EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
+  EXPECT_EQ(MustStatus().state, MeterState::kWithoutInfo);
   expect_as_it_was();
   // The whole of another configuration takes nothing from it but the cgroup.
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);
@@ -249,7 +249,7 @@ TEST_F(ConfigRootTest, WhatIsLeftWithoutALockFileWantsTheWholeConfiguration) {
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("give --config FILE, or --defaults"));
-  EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
+  EXPECT_EQ(MustStatus().state, MeterState::kWithoutInfo);
   EXPECT_EQ(MustLoad(), Action::kLoaded);
   EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
 }

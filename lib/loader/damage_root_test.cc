@@ -79,7 +79,7 @@ TEST_F(LoaderRootTest, ALostCommandComesBackAndALostExtentIsNamed) {
                     HasSubstr("/counters_1: "), HasSubstr("load --restart")));
   // It failed with "no .../counters_1", and named no repair.
   const Report report = MustStatus();
-  EXPECT_EQ(report.state, MeterState::kDamaged);
+  EXPECT_EQ(report.state, MeterState::kLost);
   EXPECT_EQ(nlohmann::json::parse(report.json)["missing_maps"],
             nlohmann::json::array({"counters_1"}));
   EXPECT_THAT(report.text, HasSubstr("counters_1 (run: netmeter-loader load "
@@ -131,7 +131,8 @@ TEST_F(LoaderRootTest, WhatStatusSaysOfALostMapBringsTheMeterBack) {
                           ": No such file or directory" + see));
 
     const Report report = MustStatus();
-    EXPECT_EQ(report.state, MeterState::kDamaged);
+    EXPECT_EQ(report.state,
+              can_read ? MeterState::kDamaged : MeterState::kLost);
     EXPECT_THAT(report.text, HasSubstr(lost));
     EXPECT_THAT(report.text,
                 HasSubstr("(run: netmeter-loader load --restart " + pins +
@@ -197,7 +198,9 @@ TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
                   "netmeter-loader load --pin-dir " +
                   config_.pin_dir));
     const Report report = MustStatus();
-    EXPECT_EQ(report.state, MeterState::kDamaged);
+    EXPECT_EQ(report.state, lost == "info"       ? MeterState::kWithoutInfo
+                            : lost == "counters" ? MeterState::kLost
+                                                 : MeterState::kDamaged);
     if (lost == "info") {
       EXPECT_EQ(nlohmann::json::parse(report.json)["missing_maps"],
                 nlohmann::json::array({"info"}));
@@ -281,7 +284,7 @@ TEST_F(LoaderRootTest, AMapThatIsMissingIsSaidOfAChangeThatWasCutShort) {
   ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
   EXPECT_THAT(LoadError(), HasSubstr("the meter is damaged: open "));
   const Report report = MustStatus();
-  EXPECT_EQ(report.state, MeterState::kDamaged);
+  EXPECT_EQ(report.state, MeterState::kLost);
   EXPECT_THAT(report.text,
               HasSubstr(": these maps are missing: counters (run: "
                         "netmeter-loader load --restart --pin-dir " +
@@ -306,7 +309,7 @@ TEST_F(LoaderRootTest, AnUnloadThatIsKilledIsSaidToBeOne) {
     EXPECT_EQ(nlohmann::json::parse(MustStatus().json)["closed"], false);
     ASSERT_THAT(KilledAfter(step, 0, unload), HasSubstr(step));
     const Report report = MustStatus();
-    EXPECT_EQ(report.state, MeterState::kDamaged);
+    EXPECT_EQ(report.state, MeterState::kClosed);
     EXPECT_EQ(nlohmann::json::parse(report.json)["closed"], true);
     EXPECT_THAT(
         report.text,
@@ -328,7 +331,7 @@ TEST_F(LoaderRootTest, AnUnloadThatIsKilledIsSaidToBeOne) {
 TEST_F(LoaderRootTest, AMeterWithoutItsInfoIsDamagedToReadersToo) {
   MustLoad();
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);
-  EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
+  EXPECT_EQ(MustStatus().state, MeterState::kWithoutInfo);
   EXPECT_EQ(ReadError(),
             "the meter at " + config_.pin_dir +
                 " is damaged, unless a load is running: these maps are "

@@ -64,28 +64,6 @@ void FeatureSet::Remark(uint64_t bit, absl::string_view remark) {
   notes_.push_back(line);
 }
 
-std::vector<std::string> FindMissingLinks(const PinDir& pins,
-                                          const nm_info& info) {
-  std::vector<std::string> missing;
-  for (const LinkPin& link : LinkPins()) {
-    const std::string path = pins.PathOf(link.pin);
-    // Only root can inspect a link.
-    if (geteuid() == 0 ? IsAttached(path, info.cgroup_id)
-                       : access(path.c_str(), F_OK) == 0) {
-      continue;
-    }
-    if (link.feature == 0 || (info.features & link.feature) != 0) {
-      missing.push_back(link.pin);
-    }
-  }
-  for (const char* link : kForwardLinks) {
-    if ((info.features & NM_FEATURE_FORWARDED) != 0 && !pins.Has(link)) {
-      missing.push_back(link);
-    }
-  }
-  return missing;
-}
-
 Links::~Links() {
   for (const auto& made : made_) bpf_link__destroy(made.second);
 }

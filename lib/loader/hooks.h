@@ -78,11 +78,6 @@ class FeatureSet {
   std::vector<std::string> notes_;
 };
 
-// Links that are missing. The features in `info` say which optional links must exist: a
-// meter on a kernel without tracing programs misses nothing.
-std::vector<std::string> FindMissingLinks(const PinDir& pins,
-                                          const nm_info& info);
-
 class Links {
  public:
   // The arguments must outlive this.

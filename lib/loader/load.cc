@@ -36,6 +36,7 @@
 #include "lib/loader/config.h"
 #include "lib/loader/hooks.h"
 #include "lib/loader/lock_file.h"
+#include "lib/loader/meter_state.h"
 #include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/system.h"
@@ -55,7 +56,11 @@ namespace {
 // What a load is about to do. MakePlan() fills it and changes nothing on the host.
 struct Plan {
   bool restart = false;  // unload first
-  LoadedMeter meter;
+  FoundMeter meter;
+  bool upgrade = false;  // this load continues the meter
+  bool moved = false;    // its cgroup was removed and created again
+  // Of a meter that this load does not continue.
+  std::vector<std::string> old_pins;
   Config config;                     // with the final sizes
   std::optional<Config> old_config;  // before this load, if it is known
   Cgroup cgroup;
@@ -78,8 +83,8 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
   Config config;
   const std::string& kept = directory.state().config;
   const bool leftover =
-      !plan->meter.found && (!kept.empty() || !plan->meter.leftover.empty());
-  if (plan->meter.found || leftover) {
+      !plan->upgrade && (!kept.empty() || !plan->old_pins.empty());
+  if (plan->upgrade || leftover) {
     absl::StatusOr<Config> loaded =
         ParseConfig(kept, "the loaded configuration", Config());
     if (loaded.ok() && !kept.empty()) {
@@ -98,7 +103,7 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
   if (leftover) {
     // Pins are missing if a first load was killed early, or an unload late.
     plan->notes.push_back(absl::StrCat(
-        plan->meter.leftover.empty()
+        plan->old_pins.empty()
             ? "found only a configuration: loaded a new meter"
         : plan->restart ? "unloaded first, then loaded"
                         : "found an incomplete meter: loaded a new one",
@@ -117,19 +122,18 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
 // Opens the cgroup that the configuration names. If it names none, a meter keeps its
 // cgroup, or that of before it was damaged. A new meter counts for the whole host.
 absl::Status FindCgroup(const LoaderState& before, Plan* plan) {
-  const LoadedMeter& meter = plan->meter;
   absl::StatusOr<std::string> path = plan->config.cgroup;
   std::string hint;
   if (!path->empty()) {
     // The path is compared with the lines of /proc/PID/cgroup.
     path = CanonicalPath(*path);
-  } else if (meter.found) {
-    path = TextOf(meter.info.cgroup);
+  } else if (plan->upgrade) {
+    path = TextOf(plan->meter.info.cgroup);
     hint = " (the meter counts for it: create it again, or ";
   } else if (!before.cgroup.empty()) {
     path = before.cgroup;
     hint = " (the meter here counted for it: give --cgroup, or ";
-  } else if (!meter.leftover.empty()) {
+  } else if (!plan->old_pins.empty()) {
     return absl::FailedPreconditionError(
         "the cgroup of the leftover meter is unknown: give --cgroup");
   } else {
@@ -152,11 +156,11 @@ absl::Status FindCgroup(const LoaderState& before, Plan* plan) {
 // A meter counts for one cgroup. If this cgroup was removed and created again, its
 // programs are gone, and the load attaches them to the new cgroup.
 absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
-  LoadedMeter* const meter = &plan->meter;
-  if (meter->info.cgroup_id == plan->cgroup.id) return absl::OkStatus();
-  const std::string counted = TextOf(meter->info.cgroup);
-  if (counted == plan->cgroup.path && CgroupIsGone(meter->info.cgroup_id)) {
-    meter->moved = true;
+  const nm_info& info = plan->meter.info;
+  if (info.cgroup_id == plan->cgroup.id) return absl::OkStatus();
+  const std::string counted = TextOf(info.cgroup);
+  if (counted == plan->cgroup.path && CgroupIsGone(info.cgroup_id)) {
+    plan->moved = true;
     plan->notes.push_back(absl::StrCat(
         counted,
         " was removed and created again: attached again, counters kept"));
@@ -174,7 +178,7 @@ absl::Status DecideSizes(const std::string& pin_dir, Plan* plan) {
   Config& config = plan->config;
   TableSizes& sizes = plan->sizes;
   const nm_info& info = plan->meter.info;
-  const bool upgrade = plan->meter.found;
+  const bool upgrade = plan->upgrade;
   // Possible CPUs and not online ones: a CPU that is plugged in later needs cells, too.
   const int cpus = libbpf_num_possible_cpus();
   if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
@@ -288,15 +292,36 @@ absl::Status DecideConfigId(Plan* plan) {
   return absl::OkStatus();
 }
 
+// Finds the meter that this load continues, or the pins that it removes.
+absl::Status LookAtMeter(const PinDir& pins, Plan* plan) {
+  NETMETER_ASSIGN_OR_RETURN(plan->meter, FindMeter(pins));
+  FoundMeter& meter = plan->meter;
+  if (meter.state == MeterState::kOtherAbi && !plan->restart) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        pins.PathOf("info"),
+        " is not of this version's ABI (run the loader that made it: ",
+        LoaderCommand("unload", pins.path()), "; or ",
+        RestartCommand(pins.path()), ")"));
+  }
+  plan->upgrade = meter.can_continue() && !plan->restart;
+  if (plan->upgrade) {
+    Trace("found a meter of version ", TextOf(meter.info.version));
+    return absl::OkStatus();
+  }
+  meter.info = {};
+  NETMETER_ASSIGN_OR_RETURN(plan->old_pins, pins.Find());
+  return absl::OkStatus();
+}
+
 // Decides what to load. Changes nothing.
 absl::Status MakePlan(const LockedDirectory& directory,
                       const ConfigChange& change, bool replaces, Plan* plan) {
   const PinDir& pins = directory.pins();
   NETMETER_RETURN_IF_ERROR(CheckPinDirectory(pins.path()).status());
-  NETMETER_ASSIGN_OR_RETURN(plan->meter, FindMeter(pins, plan->restart));
+  NETMETER_RETURN_IF_ERROR(LookAtMeter(pins, plan));
   NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
   NETMETER_RETURN_IF_ERROR(FindCgroup(directory.state(), plan));
-  if (plan->meter.found) {
+  if (plan->upgrade) {
     NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
     NETMETER_RETURN_IF_ERROR(CheckNetworkOfUplinks(
         plan->config.uplinks, plan->meter.info, pins.path()));
@@ -309,9 +334,10 @@ absl::Status MakePlan(const LockedDirectory& directory,
 // Whether a load would change nothing.
 bool IsUpToDate(const PinDir& pins, const Plan& plan) {
   const nm_info& info = plan.meter.info;
-  return plan.meter.found && info.build_id == BuildId() &&
-         info.config_id == plan.config_id && TextOf(info.version) == kVersion &&
-         FindMissingLinks(pins, info).empty() && AreComplete(pins, info);
+  return plan.upgrade && plan.meter.state == MeterState::kLoaded &&
+         info.build_id == BuildId() && info.config_id == plan.config_id &&
+         TextOf(info.version) == kVersion && pins.Has(kCommandPin) &&
+         AllIdsAreOut(pins, info);
 }
 
 std::string TextToKeep(const Config& config) {
@@ -332,7 +358,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   options.registrants = static_cast<uint32_t>(plan.registrants.size());
   NETMETER_ASSIGN_OR_RETURN(auto object, MeterObject::Open(options));
   Trace("opened the BPF object", tracing ? "" : ", without tracing programs");
-  if (plan.meter.found) {
+  if (plan.upgrade) {
     NETMETER_RETURN_IF_ERROR(ReuseMaps(pins, plan.meter.info, object.get()));
   }
   const absl::Status loaded = object->Load();
@@ -367,7 +393,7 @@ void SetSides(const Plan& plan, const UplinkMaps& uplinks,
 // Fills new maps. Maps that an upgrade keeps already have this content.
 absl::Status FillMaps(const PinDir& pins, const Plan& plan, MeterObject* object,
                       UplinkMaps* uplinks) {
-  if (!plan.meter.found) {
+  if (!plan.upgrade) {
     NETMETER_RETURN_IF_ERROR(object->FillReserved());
     NETMETER_RETURN_IF_ERROR(object->PushFreeIds());
   }
@@ -375,7 +401,7 @@ absl::Status FillMaps(const PinDir& pins, const Plan& plan, MeterObject* object,
       uplinks->Fill(plan.config.uplinks, plan.meter.info, pins, object));
   SetSides(plan, *uplinks, object);
   // The new links of these count at once.
-  if (!plan.meter.found || plan.meter.moved) {
+  if (!plan.upgrade || plan.moved) {
     NETMETER_RETURN_IF_ERROR(uplinks->Begin(pins));
   }
   return FillRules(plan.config, plan.registrants, *object);
@@ -434,13 +460,12 @@ void NameProcesses(const MeterObject& object, Plan* plan) {
 absl::Status Attach(Plan* plan, Prepared* prepared) {
   const MeterObject& object = *prepared->object;
   Links* const links = prepared->links.get();
-  const LoadedMeter& meter = plan->meter;
-  const uint64_t had = meter.found ? meter.info.features : 0;
+  const uint64_t had = plan->meter.info.features;
   const absl::Status traced =
       links->Attach(LinkStage::kProcess, had, &plan->features);
   prepared->tracing_failed = !traced.ok();
   if (!traced.ok()) return traced;
-  const bool attaches_all = !meter.found || meter.moved;
+  const bool attaches_all = !plan->upgrade || plan->moved;
   if (attaches_all) NameProcesses(object, plan);
   NETMETER_RETURN_IF_ERROR(
       links->Attach(LinkStage::kSocket, had, &plan->features));
@@ -460,7 +485,7 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
       links->Attach(LinkStage::kPacket, had, &plan->features));
   if (plan->config.uplinks.empty()) return absl::OkStatus();
   return prepared->forwarding->Attach(
-      meter.has(NM_FEATURE_FORWARDED), plan->types_file,
+      plan->meter.has(NM_FEATURE_FORWARDED), plan->types_file,
       prepared->uplinks.BitsOf(plan->config.forwarded_clients), object,
       &plan->features);
 }
@@ -479,13 +504,13 @@ absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
       LoadObjectWith(*plan, pins, tracing, &prepared->tracing_failed));
   TurnOffWhatItLacks(*prepared->object, &plan->features);
   // The kernel has accepted the new programs, so the leftover pins can go.
-  if (!plan->meter.leftover.empty()) {
+  if (!plan->old_pins.empty()) {
     NETMETER_RETURN_IF_ERROR(TellReaders(pins));
     // A load after a kill finds leftover pins from here on, and the new configuration.
     prepared->stands = "a part of the old meter is left: run load again";
     NETMETER_RETURN_IF_ERROR(
         directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path));
-    NETMETER_RETURN_IF_ERROR(RemovePins(pins, plan->meter.leftover));
+    NETMETER_RETURN_IF_ERROR(RemovePins(pins, plan->old_pins));
     prepared->stands = "nothing is loaded";
   }
   NETMETER_RETURN_IF_ERROR(
@@ -495,7 +520,7 @@ absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
       std::make_unique<Links>(plan->cgroup, pins, *prepared->object);
   prepared->forwarding = std::make_unique<Forwarding>(pins);
   // The new links count at once.
-  if (plan->meter.moved) {
+  if (plan->moved) {
     NETMETER_RETURN_IF_ERROR(MarkUnfinished(*plan, *prepared->object));
     prepared->stands = "an upgrade has begun: run load again";
   }
@@ -564,8 +589,7 @@ nm_info MakeInfo(const Plan& plan) {
   info.names_extents =
       static_cast<nm_u8>(ExtentsFor(info.first_names, config.max_names));
   info.loaded_ns = ClockNs(CLOCK_BOOTTIME);
-  info.created_ns =
-      plan.meter.found ? plan.meter.info.created_ns : info.loaded_ns;
+  info.created_ns = plan.upgrade ? plan.meter.info.created_ns : info.loaded_ns;
   info.features = plan.features.bits();
   info.build_id = BuildId();
   // No configuration has id 0, so the next load finds something to do.
@@ -669,7 +693,7 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
     directory->KeepConfig(before.config, before.cgroup).IgnoreError();
     return WithState(status, "only modes of pins were changed");
   }
-  if (!plan->meter.moved) NameProcesses(object, plan);
+  if (!plan->moved) NameProcesses(object, plan);
   // From the last renewed map, `interfaces`, until End() an interface that changes its
   // uplink counts for both. So the programs that count packets come first.
   Links* const links = prepared->links.get();
@@ -717,14 +741,13 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   const bool knew_config = !directory->state().config.empty();
   const absl::Status planned = MakePlan(*directory, change, replaces, plan);
   if (!planned.ok()) return WithState(planned, kNothingWasChanged);
-  const bool upgrade = plan->meter.found;
   if (IsUpToDate(pins, *plan)) {
     NETMETER_RETURN_IF_ERROR(SetModes(pins, plan->readers));
     NETMETER_RETURN_IF_ERROR(
         directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path));
     return MakeResult(LoadResult::Action::kUnchanged, *plan);
   }
-  if (upgrade && plan->meter.info.build_id == 0) {
+  if (plan->upgrade && plan->meter.state == MeterState::kUnfinished) {
     plan->notes.push_back(
         "finished an upgrade that a killed or failed load had begun");
   }
@@ -737,7 +760,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
         NameOf(plan->adds.egress));
   const absl::Status status = Prepare(directory, plan, prepared);
   if (!status.ok()) return WithState(status, prepared->stands);
-  if (upgrade) {
+  if (plan->upgrade) {
     NETMETER_RETURN_IF_ERROR(Upgrade(directory, plan, prepared));
     const std::string changed =
         SourceOfKeys("the configuration changed",

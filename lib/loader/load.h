@@ -14,13 +14,13 @@
 // still counts, and the next load repeats the steps and completes it. A first load that
 // fails is removed again.
 //
-// - Leftover pins, and with `restart` all pins, are removed when the kernel has accepted
-//   the new programs. The new configuration is kept first, so the next load knows it.
+// What a load does depends on the state of the meter (meter_state.h). The pins of a meter
+// that it does not continue are removed when the kernel has accepted the new programs.
+// The new configuration is kept first, so the next load knows it.
+//
 // - Only one loader works on a pin directory at a time (pin_dir.h).
 // - While programs are being replaced, `info` has no build_id. So the next load always
-//   has work to do, even if its configuration is the same.
-// - A first load pins `info` last. Pins without `info` are leftovers, which the next load
-//   removes.
+//   has work to do, even if its configuration is the same. A first load pins `info` last.
 // - Tables grow by additional maps (ExtentPins()). Nothing moves, so old and new programs
 //   count into the same cells. Ids in the new maps are handed out last, when all programs
 //   know these maps. Each id is handed out exactly once, because nm_stats holds how many

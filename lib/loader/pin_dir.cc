@@ -9,17 +9,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/path.h"
 #include "lib/base/pins.h"
 #include "lib/base/status_util.h"
-#include "lib/loader/object.h"
 #include "lib/loader/system.h"
 #include "lib/loader/trace.h"
-#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {
@@ -137,52 +134,6 @@ absl::StatusOr<std::vector<std::string>> PinDir::Find() const {
     }
   }
   return found;
-}
-
-bool HasLeftoverMeter(const PinDir& pins) {
-  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
-  nm_info info = {};
-  if (fd.ok() && ReadOnlyValue(fd.get(), &info)) {
-    return info.magic == NM_MAGIC && !info.closed;
-  }
-  return std::any_of(LinkPins().begin(), LinkPins().end(),
-                     [&](const LinkPin& link) { return pins.Has(link.pin); });
-}
-
-namespace {
-
-// Reads the info of a meter that can be upgraded, or finds that there is none.
-absl::Status ReadInfo(const PinDir& pins, LoadedMeter* meter) {
-  const std::string path = pins.PathOf("info");
-  NETMETER_ASSIGN_OR_RETURN(const UniqueFd info, pins.OpenIfPinned("info"));
-  if (!info.ok()) return absl::OkStatus();
-  nm_info read = {};
-  if (!ReadOnlyValue(info.get(), &read) && errno != EINVAL) {
-    return ErrnoStatus(errno, absl::StrCat("read ", path));
-  }
-  if (read.info_size < NM_INFO_LEAST_BYTES || read.magic != NM_MAGIC ||
-      read.abi_major != NM_ABI_MAJOR || read.tcp_size != sizeof(nm_tcp)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " is not of this version's ABI (run the loader that made it: ",
-        LoaderCommand("unload", pins.path()), "; or ",
-        RestartCommand(pins.path()), ")"));
-  }
-  if (read.closed) return absl::OkStatus();  // an unload was killed
-  meter->info = read;
-  meter->found = true;
-  Trace("found a meter of version ", TextOf(read.version), ": ",
-        Traced{info.get()});
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<LoadedMeter> FindMeter(const PinDir& pins, bool restart) {
-  NETMETER_ASSIGN_OR_RETURN(auto ours, pins.Find());
-  LoadedMeter meter;
-  if (!restart) NETMETER_RETURN_IF_ERROR(ReadInfo(pins, &meter));
-  if (!meter.found) meter.leftover = std::move(ours);
-  return meter;
 }
 
 absl::StatusOr<std::unique_ptr<LockedDirectory>> LockedDirectory::Lock(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pin directory: its lock, its pins, and the meter that is loaded there.
+// The pin directory: its lock and its pins. meter_state.h finds the meter there.
 //
 // Some pins are not in the table (lib/base/pins.h):
 //
@@ -29,7 +29,6 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/unique_fd.h"
 #include "lib/loader/lock_file.h"
-#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {
@@ -71,26 +70,6 @@ class PinDir {
  private:
   const std::string path_;
 };
-
-// Whether pins without a complete meter are what is left of one: something
-// still counts, or `info` is there and no unload has closed it. A load removes
-// all other leftovers.
-bool HasLeftoverMeter(const PinDir& pins);
-
-struct LoadedMeter {
-  bool found = false;
-  bool moved = false;  // its cgroup was removed and created again
-  nm_info info = {};
-  // The pins of a load or an unload that was killed, or of a meter that lost
-  // its info. Empty if a meter was found.
-  std::vector<std::string> leftover;
-
-  bool has(uint64_t feature) const { return (info.features & feature) != 0; }
-};
-
-// Finds a complete meter, or leftover pins; with `restart` all pins are
-// leftovers. FailedPrecondition if the meter is of another ABI.
-absl::StatusOr<LoadedMeter> FindMeter(const PinDir& pins, bool restart);
 
 // A pin directory under its lock, with the state that the lock file holds for
 // the next loader.

@@ -4,10 +4,7 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <linux/magic.h>
-#include <sys/vfs.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -21,7 +18,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "bpf/internal.h"
-#include "lib/base/cgroup.h"
 #include "lib/base/clock.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/map_elements.h"
@@ -37,7 +33,6 @@
 #include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/system.h"
-#include "lib/loader/tables.h"
 #include "lib/reader/shared_maps.h"
 #include "nlohmann/json.hpp"
 
@@ -144,31 +139,6 @@ std::vector<CountStatus> EventsOf(const nm_stats& stats) {
   };
 }
 
-// False if the directory is closed to the caller, its file system is not
-// mounted in the caller's container, or a seccomp filter refuses bpf(2). Such a
-// caller gets the maps from netmeter-fds.
-bool SeesPins(const std::string& pin_dir) {
-  struct statfs about;
-  if (statfs(pin_dir.c_str(), &about) != 0 ||
-      static_cast<unsigned long>(about.f_type) != BPF_FS_MAGIC ||
-      access(pin_dir.c_str(), X_OK) != 0) {
-    return false;
-  }
-  // Users only check the names.
-  if (geteuid() != 0) return true;
-  const UniqueFd info(bpf_obj_get(PinDir(pin_dir).PathOf("info").c_str()));
-  return info.ok() || (errno != EPERM && errno != EACCES && errno != ENOSYS);
-}
-
-// All zero if it cannot be read. Other maps may be missing.
-nm_info InfoOf(const PinDir& pins) {
-  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
-  nm_info info = {};
-  const bool known = fd.ok() && ReadOnlyValue(fd.get(), &info) &&
-                     info.magic == NM_MAGIC && info.abi_major == NM_ABI_MAJOR;
-  return known ? info : nm_info();
-}
-
 // Work in progress of a loader looks like the leftovers of a killed one.
 absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   // Without /proc no link can be inspected, and each would seem to be missing.
@@ -180,51 +150,25 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
       SharedMaps::Open(pin_dir);
   // Without permission "not loaded" would be a guess.
   if (absl::IsPermissionDenied(maps.status())) return maps.status();
+  absl::StatusOr<FoundMeter> meter =
+      FindMeter(pins, maps.ok() ? (*maps)->view().info : nullptr);
+  // Unavailable: an extent that `info` lists will be there in a moment.
+  if (!meter.ok() || (!maps.ok() && (meter->can_be_read() ||
+                                     meter->state == MeterState::kOtherAbi))) {
+    return maps.status();
+  }
+  static_cast<FoundMeter&>(status) = *std::move(meter);
   const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
   // In a container the lock file may be missing although the host has it.
-  const bool sees_pins = SeesPins(pin_dir);
-  status.config_is_lost = sees_pins && state.ok() && state->config.empty();
-  if (!maps.ok()) {
-    const bool leftover = HasLeftoverMeter(pins);
-    if (leftover) {
-      const nm_info info = InfoOf(pins);
-      status.cgroup = TextOf(info.cgroup);
-      status.missing_maps =
-          pins.Has("info") ? FindMissingMaps(pins, info, &status.needs_restart)
-                           : std::vector<std::string>{"info"};
-    }
-    // Unavailable: an extent that `info` lists is missing, or will be there in a moment.
-    if (!absl::IsNotFound(maps.status()) &&
-        (!absl::IsUnavailable(maps.status()) || status.missing_maps.empty())) {
-      return maps.status();
-    }
-    if (leftover) {
-      status.state = MeterState::kDamaged;
-    } else {
-      // If a load would be refused, the advice must not be to load.
-      status.load_refusal = CheckPinDirectory(pin_dir).status();
-    }
-    return status;
+  status.config_is_lost =
+      status.sees_pins && state.ok() && state->config.empty();
+  if (status.state == MeterState::kNotLoaded) {
+    // If a load would be refused, the advice must not be to load.
+    status.load_refusal = CheckPinDirectory(pin_dir).status();
   }
-  const nm_stats& stats = *(*maps)->view().stats;
-  status.has_info = true;
-  status.info = *(*maps)->view().info;
+  if (!status.can_be_read()) return status;
   const nm_info& info = status.info;
-  status.unfinished = info.build_id == 0;
-  status.closed = (*maps)->closed();
-  status.cgroup = TextOf(info.cgroup);
-  // The links went with the cgroup.
-  status.cgroup_gone = CgroupIsGone(info.cgroup_id);
-  status.sees_pins = sees_pins;
-  if (sees_pins) {
-    status.missing_links = FindMissingLinks(pins, info);
-    status.missing_maps = FindMissingMaps(pins, info, &status.needs_restart);
-  }
-  status.state = status.missing_links.empty() && status.missing_maps.empty() &&
-                         !status.closed && !status.unfinished &&
-                         !status.cgroup_gone
-                     ? MeterState::kLoaded
-                     : MeterState::kDamaged;
+  const nm_stats& stats = *(*maps)->view().stats;
   status.features = FeaturesOf(info);
   status.adds_received = AddsOf(info.adds_received);
   status.adds_sent = AddsOf(info.adds_sent);
@@ -270,7 +214,8 @@ absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir) {
                             ParseConfig(state.config, file, Config()));
   config.sources = SourcesOf(state.config);
   config.pin_dir = pin_dir;
-  config.cgroup = status.has_info ? TextOf(status.info.cgroup) : state.cgroup;
+  const std::string counted = TextOf(status.info.cgroup);
+  config.cgroup = counted.empty() ? state.cgroup : counted;
   return ConfigAsYaml(config, Keys::kAll);
 }
 
@@ -294,16 +239,18 @@ std::string TimeOf(uint64_t boottime_ns) {
 // The command that repairs a damaged meter, and what it costs. It keeps the
 // configuration and the cgroup if they are known.
 std::string RepairOf(const MeterStatus& status) {
-  const bool restart = status.needs_restart && !status.closed;
+  const bool restart =
+      status.needs_restart && status.state != MeterState::kClosed;
+  const std::string counted = TextOf(status.info.cgroup);
   std::string repair =
       LoaderCommand(restart ? "load --restart" : "load", status.pin_dir);
   if (status.config_is_lost) {
     absl::StrAppend(
         &repair, " --config FILE --cgroup ",
-        status.cgroup.empty() ? "CGROUP" : ShellWord(status.cgroup),
+        counted.empty() ? "CGROUP" : ShellWord(counted),
         ": write FILE, because the loaded configuration is unknown");
   }
-  if (restart || status.closed || !status.has_info) {
+  if (restart || !status.can_continue()) {
     absl::StrAppend(&repair, ": counters start again; or ",
                     LoaderCommand("unload", status.pin_dir));
   }
@@ -317,7 +264,7 @@ std::string AdviceOf(const MeterStatus& status, absl::string_view command) {
 }
 
 std::string TextWithoutInfo(const MeterStatus& status) {
-  if (status.state == MeterState::kDamaged) {
+  if (status.state != MeterState::kNotLoaded) {
     return absl::StrCat(
         "damaged: ", status.pin_dir,
         ": these maps are missing: ", absl::StrJoin(status.missing_maps, ", "),
@@ -345,7 +292,7 @@ void AddDamage(const MeterStatus& status, TextTable* table) {
   }
   // An unload sets `closed`, and so does a first load that fails. It has
   // removed the missing pins, and a load creates them again.
-  if (status.closed) {
+  if (status.state == MeterState::kClosed) {
     return add("CLOSED",
                "an unload or a first load is running, was killed or failed");
   }
@@ -360,7 +307,7 @@ void AddDamage(const MeterStatus& status, TextTable* table) {
   for (const std::string& pin : status.missing_maps) {
     add("MISSING", absl::StrCat(pin, ": a map"));
   }
-  if (status.unfinished) {
+  if (status.state == MeterState::kUnfinished) {
     add("UNFINISHED",
         "an upgrade: until it is finished, new series may count as overflow");
   }
@@ -384,7 +331,7 @@ std::string Section(const std::string& title, const TextTable& table) {
 }  // namespace
 
 std::string StatusAsText(const MeterStatus& status) {
-  if (!status.has_info) return TextWithoutInfo(status);
+  if (!status.can_be_read()) return TextWithoutInfo(status);
   const nm_info& info = status.info;
   TextTable meter({{}, {}}), features({{}, {}, {}}), tables({{}, {}});
   TextTable misattributed({{}, {}, {"", TextColumn::kRight}, {}});
@@ -426,15 +373,16 @@ std::string StatusAsText(const MeterStatus& status) {
 // null, never 0. Invalid UTF-8 in names is replaced, because JSON cannot hold it.
 std::string StatusAsJson(const MeterStatus& status) {
   Json json;
-  json["loaded"] = status.has_info;
+  json["loaded"] = status.can_be_read();
   json["pin_dir"] = status.pin_dir;
-  json["damaged"] = status.state == MeterState::kDamaged;
+  json["damaged"] = status.state != MeterState::kNotLoaded &&
+                    status.state != MeterState::kLoaded;
   json["loader_at_work"] = status.loader_at_work;
   json["missing_links"] = status.missing_links;
   json["missing_maps"] = status.missing_maps;
-  json["unfinished"] = status.unfinished;
-  json["closed"] = status.closed;
-  if (status.has_info) {
+  json["unfinished"] = status.state == MeterState::kUnfinished;
+  json["closed"] = status.state == MeterState::kClosed;
+  if (status.can_be_read()) {
     const nm_info& info = status.info;
     json["version"] = TextOf(info.version);
     json["abi"] = absl::StrCat(info.abi_major, ".", info.abi_minor);

@@ -13,16 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "netmeter/abi.h"
+#include "lib/loader/meter_state.h"
 
 namespace netmeter {
 namespace internal {
-
-enum class MeterState {
-  kLoaded,
-  kNotLoaded,
-  kDamaged,  // a load or an unload was killed, or pins were removed
-};
 
 // An optional feature.
 struct FeatureStatus {
@@ -46,30 +40,13 @@ struct CountStatus {
   const char* unit = "";  // "packets", if `name` is a reason
 };
 
-struct MeterStatus {
-  MeterState state = MeterState::kNotLoaded;
+struct MeterStatus : FoundMeter {
   std::string pin_dir;
-  bool unfinished = false;  // a load was killed, or failed for good
   // A load takes long, so apparent damage may be its work in progress.
   bool loader_at_work = false;
-  std::string cgroup;  // that the meter counts for; "" if not known
-
-  // Whether there is an info. Without it all fields below are empty, except load_refusal:
-  // why a load would be refused.
-  bool has_info = false;
-  absl::Status load_refusal;
-
-  nm_info info = {};
-  // Readers are told that there is no meter, because an unload was killed or failed
-  // before it had removed everything. The next load creates a new meter.
-  bool closed = false;
-  bool cgroup_gone = false;  // was removed, and its links with it
-  // Whether the caller may look for pins. If not, missing pins are unknown.
-  bool sees_pins = true;
-  std::vector<std::string> missing_links;
-  std::vector<std::string> missing_maps;
-  bool needs_restart = false;   // only load --restart creates one of them
   bool config_is_lost = false;  // the lock file is missing
+  absl::Status load_refusal;    // why a load would be refused, if not loaded
+  // All below is empty unless can_be_read().
   std::vector<FeatureStatus> features;
   // How packets are added to a CPU's own cell (object.h): "plain", "claimed", "atomic";
   // "unknown" if another version loaded the meter.

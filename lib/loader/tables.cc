@@ -41,13 +41,12 @@ absl::Status Fill(const MeterObject& object, const char* map, const void* key,
       absl::StrCat("fill ", map));
 }
 
-// Whether `info` lists this extent.
+}  // namespace
+
 bool IsUsed(const ExtentPin& map, const nm_info& info) {
   return map.extent <
          (map.map == kNames ? info.names_extents : info.series_extents);
 }
-
-}  // namespace
 
 absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
                        MeterObject* object) {
@@ -146,32 +145,7 @@ absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object) {
   return absl::OkStatus();
 }
 
-std::vector<std::string> FindMissingMaps(const PinDir& pins,
-                                         const nm_info& info, bool* lost) {
-  std::vector<std::string> missing;
-  for (const MapPin& map : MapPins()) {
-    if (pins.Has(map.pin)) continue;
-    missing.push_back(map.pin);
-    *lost |= map.kept;
-  }
-  for (const ExtentPin& map : ExtentPins()) {
-    if (!IsUsed(map, info) || pins.Has(map.pin)) continue;
-    missing.push_back(map.pin);
-    *lost = true;
-  }
-  for (const char* const pin :
-       {kForwardersPin, kForwardedPin, kForwardedByPin}) {
-    if ((info.features & NM_FEATURE_FORWARDED) != 0 && !pins.Has(pin)) {
-      missing.push_back(pin);
-    }
-  }
-  return missing;
-}
-
-bool AreComplete(const PinDir& pins, const nm_info& info) {
-  bool lost = false;
-  if (!FindMissingMaps(pins, info, &lost).empty()) return false;
-  if (!pins.Has(kCommandPin)) return false;
+bool AllIdsAreOut(const PinDir& pins, const nm_info& info) {
   const UniqueFd fd(bpf_obj_get(pins.PathOf("stats").c_str()));
   nm_stats stats = {};
   return fd.ok() && ReadOnlyValue(fd.get(), &stats) &&

@@ -8,10 +8,8 @@
 #ifndef NETMETER_LIB_LOADER_TABLES_H_
 #define NETMETER_LIB_LOADER_TABLES_H_
 
-#include <string>
-#include <vector>
-
 #include "absl/status/status.h"
+#include "lib/base/pins.h"
 #include "lib/loader/config.h"
 #include "lib/loader/object.h"
 #include "lib/loader/pin_dir.h"
@@ -46,14 +44,11 @@ absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object);
 // Pins the maps that belong to the programs of one load over those of the last load.
 absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object);
 
-// The maps that `info` lists and that have no pin. *lost: only load --restart makes one
-// of them anew.
-std::vector<std::string> FindMissingMaps(const PinDir& pins,
-                                         const nm_info& info, bool* lost);
+// Whether `info` lists this extent.
+bool IsUsed(const ExtentPin& map, const nm_info& info);
 
-// Whether all maps and nm_command are pinned, and all ids up to the sizes in `info` are
-// handed out.
-bool AreComplete(const PinDir& pins, const nm_info& info);
+// Whether all ids up to the sizes in `info` are handed out.
+bool AllIdsAreOut(const PinDir& pins, const nm_info& info);
 
 }  // namespace internal
 }  // namespace netmeter

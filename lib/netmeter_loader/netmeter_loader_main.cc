@@ -338,15 +338,9 @@ int RunStatus(const std::string& pin_dir, bool json) {
   const int printed =
       Print(json ? StatusAsJson(*status) : StatusAsText(*status));
   if (printed != 0) return printed;
-  switch (status->state) {
-    case MeterState::kLoaded:
-      return 0;
-    case MeterState::kNotLoaded:
-      return kNotLoaded;
-    case MeterState::kDamaged:
-      return kDamaged;
-  }
-  return kFailed;
+  return status->state == MeterState::kLoaded      ? 0
+         : status->state == MeterState::kNotLoaded ? kNotLoaded
+                                                   : kDamaged;
 }
 
 // --- Options -----------------------------------------------------------------
