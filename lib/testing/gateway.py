@@ -208,17 +208,6 @@ class GatewayTest(unittest.TestCase):
         lab.wait_for(read_steadily, "interfaces that count nothing")
         return result
 
-    def uplinks(self, *options, **more):
-        return lab.run(lab.LIST, "uplinks", "--pin-dir", self.meter.pin_dir, *options, **more)
-
-    def balance(self):
-        return {row["uplink"]: row for row in json.loads(self.uplinks("--json"))}
-
-    def list_series(self):
-        """Without forwarded traffic."""
-        rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", self.meter.pin_dir))
-        return [row for row in rows if row["kind"] != "forwarded"]
-
     def ask(self, service, address, size, port=7000):
         """service: a process that runs SERVICE."""
         service.stdin.write("%s %d %d\n" % (address, port, size))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the root tests in Python share: a meter of the test's own (the real
 loader, on its own cgroup and pin directory), network namespaces, and what the
-meter saw as `netmeter list --json` prints it. Needs root.
+meter saw. Needs root.
 
     lab.private_network()
     meter = lab.Meter("example")
@@ -25,7 +25,6 @@ import sys
 import tempfile
 import time
 import unittest
-import urllib.request
 
 
 def path(name):
@@ -35,7 +34,6 @@ def path(name):
 
 
 LOADER = path("lib/netmeter_loader/netmeter-loader")
-LIST = path("lib/apps/netmeter/netmeter")
 BINDING = path("bindings/python")
 PYTHON = "/usr/bin/python3"
 PROXY_PORT = 8443
@@ -67,20 +65,6 @@ def run(*arguments, **options):
         text = done.stdout.decode(errors="backslashreplace")
         raise RuntimeError("%s: status %d\n%s" % (arguments, done.returncode, text))
     return done.stdout
-
-
-def scrape(*exporter):
-    """The page of /metrics of an exporter that this command starts, and that ends then."""
-    process = subprocess.Popen(
-        [*exporter, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
-    )
-    try:
-        url = re.search(r"http://\S+", process.stderr.readline())[0]
-        return urllib.request.urlopen(url, timeout=20).read().decode()
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 def private_network():
@@ -252,14 +236,17 @@ class Meter:
     def series(self):
         """{(kind, name, destination, transport, path): {counter: value}} of
         the series that are not zero."""
+        import netmeter  # programs without Bazel use this file, too, and may not have it
+
         found = {}
-        for row in json.loads(run(LIST, "list", "--json", "--pin-dir", self.pin_dir)):
-            key = tuple(
-                row[k] for k in ("kind", "name", "destination", "transport", "path")
-            )
-            if any(row[counter] for counter in COUNTERS):
+        with netmeter.Meter.open(self.pin_dir) as meter:
+            samples = meter.read_host()
+        for one in samples:
+            key = (one.kind.value, one.name, one.destination, one.transport.value, one.path.value)
+            counters = {counter: getattr(one, counter) for counter in COUNTERS}
+            if any(counters.values()):
                 assert key not in found, key
-                found[key] = row
+                found[key] = counters
         return found
 
 

@@ -142,10 +142,10 @@ class VectorsTest(unittest.TestCase):
             ("envoy_controlle", BINARY, "envoy_controlle", []),
             ("envoy_controllers", BINARY, "envoy_controllers", []),
             ("abort_session_service", SERVICE, "abort_session_service", []),
-            (b"x\xff", BINARY, "x\\xff", []),
+            (b"x\xff", BINARY, "x\udcff", []),
             ("c" * 63, BINARY, "c" * 63, []),
             ("long/" * 20 + "d" * 64, BINARY, "d" * 64, []),
-            ("\udcff" * 64, BINARY, "\\xff" * 64, []),
+            ("\udcff" * 64, BINARY, "\udcff" * 64, []),
             ("e" * 64 + "f", BINARY, "e" * 64, []),
         ):
             self.check_program(path, kind, name, arguments)

@@ -12,7 +12,8 @@ import shutil
 import subprocess
 
 import lab
-from gateway import HEADER, MEASURED, SERVICE, GatewayTest, counters
+import tools
+from gateway import HEADER, MEASURED, SERVICE, counters
 
 GROUP = "54321"
 MEMBER = ["setpriv", "--reuid=65534", "--regid=65534", "--groups=" + GROUP]
@@ -20,7 +21,7 @@ COUNTED, FORWARDED = "netmeter_uplink_bytes_total", "netmeter_forwarded_bytes_to
 LINKS = {"satellite": "sat0", "lte": "wwan3", "lan": "lan0"}
 
 
-class UplinkMetricsTest(GatewayTest):
+class UplinkMetricsTest(tools.GatewayTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -34,7 +35,7 @@ class UplinkMetricsTest(GatewayTest):
     def page(self, *reader, options=()):
         """{(family, uplink, interface, direction): value}, and the text."""
         none = ["--budgets", "off", "--database", "/nonexistent"]
-        page = lab.scrape(*reader, self.exporter, "--pin-dir", self.meter.pin_dir, *none, *options)
+        page = tools.scrape(*reader, self.exporter, "--pin-dir", self.meter.pin_dir, *none, *options)
         pattern = r'(?m)^(\w+)\{uplink="(\w+)",interface="(\w+)",direction="(\w+)"\} (\d+)$'
         return {tuple(labels): int(value) for *labels, value in re.findall(pattern, page)}, page
 

@@ -14,6 +14,7 @@ import unittest
 import urllib.request
 
 import lab
+import tools
 
 FDS = lab.path("lib/apps/fds/netmeter-fds")
 EXPORTER = lab.path("lib/apps/exporter/netmeter-exporter")
@@ -87,7 +88,7 @@ class PrivilegesTest(unittest.TestCase):
         own = "127.%d.%d.%d" % tuple(random.randrange(1, 255) for _ in range(3))
         server = socket.create_server((own, 0))
         self.addCleanup(server.close)
-        command = (lab.LIST, "sockets", "--all-netns", "--pin-dir", "/nonexistent", "--columns", "state")
+        command = (tools.NETMETER, "sockets", "--all-netns", "--pin-dir", "/nonexistent", "--columns", "state")
         command += ("--address", own)
         lab.wait_for(lambda: status(other.pid)["Name"] == "sleep", "the process of another namespace")
         # In a container there may be a process with more capabilities than its root.

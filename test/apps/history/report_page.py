@@ -26,7 +26,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "..", "lib", "testing"))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+sys.path[:0] = [os.path.join(ROOT, "lib/testing"), os.path.join(ROOT, "lib/apps/testing")]
 
 BUDGETS = """budgets:
   - {name: satellite, limit: 60 GB, uplink: satellite}
@@ -47,11 +48,11 @@ SERIES = (
 )
 
 
-def make_history(lab, database):
+def make_history(lab, tools, database):
     """`netmeter record` makes the tables, and a month of hours is put into them. The next
     record knows that the LAN is on no bill."""
     meter = lab.Meter("report")
-    record = [lab.LIST, "record", "--pin-dir", meter.pin_dir, "--database", database]
+    record = [tools.NETMETER, "record", "--pin-dir", meter.pin_dir, "--database", database]
     try:
         meter.load({"uplinks": {"satellite": ["sat0"], "lte": ["wwan0"], "lan": ["eth1"]}, "forwarded_clients": ["lan"]})
         lab.run(*record)
@@ -131,7 +132,7 @@ def check_narrow(page, picture):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(HERE, "..", "..", "..", "bazel-bin"))
+    parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"))
     parser.add_argument("--png")
     parser.add_argument("--keep")
     options = parser.parse_args()
@@ -139,15 +140,17 @@ def main():
     if shutil.which("chromium") is None:
         raise SystemExit("report_page.py: no chromium (apt-get install chromium)")
     os.chdir(options.bin)
-    import lab  # finds the programs from here  # pylint: disable=import-outside-toplevel
+    # They find the programs from here.
+    import lab  # pylint: disable=import-outside-toplevel
+    import tools  # pylint: disable=import-outside-toplevel
 
     lab.private_network()
     with tempfile.TemporaryDirectory() as folder:
         database, budgets, page = (os.path.join(folder, name) for name in ("history.db", "budgets.yml", "report.html"))
         with open(budgets, "w", encoding="utf-8") as file:
             file.write(BUDGETS)
-        make_history(lab, database)
-        lab.run(lab.LIST, "report", "--database", database, "--html", page, "--month", "--budgets", budgets)
+        make_history(lab, tools, database)
+        lab.run(tools.NETMETER, "report", "--database", database, "--html", page, "--month", "--budgets", budgets)
         for scheme, number in (("dark", "0"), ("light", "1")):
             picture = os.path.join(folder, scheme + ".png")
             settings = "--blink-settings=preferredColorScheme=" + number

@@ -17,6 +17,7 @@ import unittest
 import gateway
 import lab
 import metrics_lab as m
+import tools
 
 DASHBOARD = os.path.abspath("packaging/grafana/netmeter.json")
 COST = "127.0.0.1:9100"
@@ -126,7 +127,7 @@ class CostPage(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):  # pylint: disable=invalid-name
         try:
-            command = [lab.LIST, "cost", "--prometheus", "--pin-dir", self.pin_dir]
+            command = [tools.NETMETER, "cost", "--prometheus", "--pin-dir", self.pin_dir]
             body = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
         except subprocess.CalledProcessError:  # while no meter is loaded
             self.send_error(503)
@@ -172,7 +173,7 @@ class DashboardTest(unittest.TestCase):
         cls.forward()
         # Measured for as long as the test: it switches the kernel's measuring on.
         cost = subprocess.Popen(
-            [lab.LIST, "cost", "--seconds", "600", "--json", "--pin-dir", cls.meter.pin_dir], stdout=subprocess.DEVNULL
+            [tools.NETMETER, "cost", "--seconds", "600", "--json", "--pin-dir", cls.meter.pin_dir], stdout=subprocess.DEVNULL
         )
         cls.addClassCleanup(m.end, cost)
         cls.exporter = cls.start_exporter()
@@ -200,7 +201,7 @@ class DashboardTest(unittest.TestCase):
         database = os.path.join(cls.directory, "history.db")
         with open(budgets, "w", encoding="utf-8") as file:
             json.dump({"budgets": [{"name": "satellite", "limit": "1 GB", "uplink": "satellite"}]}, file)
-        lab.run(lab.LIST, "record", "--pin-dir", cls.meter.pin_dir, "--database", database)
+        lab.run(tools.NETMETER, "record", "--pin-dir", cls.meter.pin_dir, "--database", database)
         return m.start_exporter(cls.meter.pin_dir, "--families", "all", "--budgets", budgets, "--database", database)
 
     def test_1_each_query_has_data(self):

@@ -8,6 +8,7 @@ import unittest
 
 import lab
 import metrics_lab as m
+import tools
 
 GATEWAY = "127.0.0.1:9091"
 DATAGRAMS = 1234  # of 1000 bytes, which the cloud sends back
@@ -69,7 +70,7 @@ class PrometheusTest(unittest.TestCase):
     def test_2_promtool_finds_nothing_on_any_page(self):
         for address in (m.HTTP, GATEWAY):
             m.promtool(m.get(address))
-        command = [lab.LIST, "cost", "--prometheus", "--pin-dir", self.meter.pin_dir]
+        command = [tools.NETMETER, "cost", "--prometheus", "--pin-dir", self.meter.pin_dir]
         text = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60).stdout.decode()
         self.assertIn('netmeter_bpf_runs_total{program="nm_egress"}', text)
         m.promtool(text)

@@ -17,7 +17,7 @@ import clients
 import lab
 import metrics_lab as m
 
-HERE = os.path.join("test", "metrics")
+HERE = os.path.join("test", "apps", "metrics")
 WITH_FAKE_METER = os.path.abspath(os.path.join("bindings", "python", "tests", "with_fake_meter"))
 # Older and newer than Debian's, which is 1.51.
 GRPCIO = ("==1.49.1", "")

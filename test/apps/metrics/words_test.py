@@ -14,6 +14,7 @@ import unittest
 import lab
 import metrics_lab as m
 import netmeter
+import tools
 
 SENDER = """
 import socket, sys, netmeter
@@ -51,13 +52,13 @@ class WordsTest(unittest.TestCase):
         with open(cls.budgets, "w") as file:
             file.write("budgets:\n  - {name: all, limit: 5 kB, warn: [1]}\n")
             file.write("  - {name: to streamer, limit: 10 GB, service: words, kind: service, destination: streamer, direction: tx}\n")
-        lab.run(lab.LIST, "record", "--pin-dir", meter.pin_dir, *cls.history)
+        lab.run(tools.NETMETER, "record", "--pin-dir", meter.pin_dir, *cls.history)
         exporter = m.start_exporter(meter.pin_dir, "--families", "all", "--budgets", cls.budgets, *cls.history)
         cls.addClassCleanup(m.end, exporter)
         text = m.get(m.HTTP)
         m.promtool(text)
         cls.metrics = m.text_values(text)
-        cls.rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", meter.pin_dir))
+        cls.rows = json.loads(lab.run(tools.NETMETER, "list", "--json", "--pin-dir", meter.pin_dir))
         cls.status = json.loads(lab.run(lab.LOADER, "status", "--json", "--pin-dir", meter.pin_dir))
         with netmeter.Meter.open(meter.pin_dir) as reader:
             cls.samples = reader.read_host()
@@ -102,7 +103,7 @@ class WordsTest(unittest.TestCase):
 
     def test_budgets(self):
         done = subprocess.run(
-            [lab.LIST, "budget", "--json", "--budgets", self.budgets, *self.history], stdout=subprocess.PIPE, timeout=20
+            [tools.NETMETER, "budget", "--json", "--budgets", self.budgets, *self.history], stdout=subprocess.PIPE, timeout=20
         )
         self.assertEqual(done.returncode, 3)
         rows = json.loads(done.stdout)

@@ -14,10 +14,10 @@ import unittest
 
 import clients
 import lab
+import tools
 from flows_traffic import TCP, THERE, UDP, echo, serve
 
-HERE = os.path.join("test", "stores")
-NETMETER = os.path.join("lib", "tools", "netmeter")
+HERE = os.path.join("test", "apps", "stores")
 
 # In the interpreter that has the engines: two of chdb's sessions in a process are one.
 INSERT = """
@@ -118,7 +118,7 @@ class Gateway:
         self.meter = lab.Meter(name)
         test.addCleanup(self.meter.close)
         self.meter.load()
-        follow = [lab.LIST, "flows", "--follow", "--json", "--active", "0.1", "--pin-dir", self.meter.pin_dir]
+        follow = [tools.NETMETER, "flows", "--follow", "--json", "--active", "0.1", "--pin-dir", self.meter.pin_dir]
         with open(self.path, "wb") as out:
             command = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name, *follow]
             self.follower = subprocess.Popen(command, stdout=out, preexec_fn=lab.die_with_parent)
@@ -169,7 +169,7 @@ class StoresTest(unittest.TestCase):
             # A reading as a stream has an object a line.
             for name, options in (("ndjson", ["--json", "--interval", "1", "--count", "1"]), ("pb", ["--protobuf"])):
                 with open(os.path.join(folder, "sockets." + name), "wb") as file:
-                    command = [NETMETER, "sockets", "--protocol", "tcp", "--port", str(server.getsockname()[1])]
+                    command = [tools.NETMETER, "sockets", "--protocol", "tcp", "--port", str(server.getsockname()[1])]
                     subprocess.run(command + options, check=True, stdout=file, stderr=subprocess.DEVNULL)
             with open(os.path.join(folder, "sockets.ndjson"), encoding="utf-8") as file:
                 rows = [json.loads(line) for line in file]
@@ -192,7 +192,7 @@ class StoresTest(unittest.TestCase):
             settings = "SETTINGS " + file.read()
         schema = os.path.realpath("lib/apps/connections/sockets.proto")
         with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
-            command = [NETMETER, "sockets", "--protocol", "tcp", "--port", str(server.getsockname()[1])]
+            command = [tools.NETMETER, "sockets", "--protocol", "tcp", "--port", str(server.getsockname()[1])]
             for form, options, more in (
                 ("JSONEachRow", ["--json", "--interval", "1", "--count", "1"], ""),
                 ("Protobuf", ["--protobuf"], ", format_schema = '%s:Socket'" % schema),
@@ -236,7 +236,7 @@ class StoresTest(unittest.TestCase):
 
     def test_queries_find_what_the_simulation_has(self):
         text = self.run_python(
-            os.path.join(HERE, "stores.py"), "--sockets", "200", "--seconds", "200", "--netmeter", NETMETER)
+            os.path.join(HERE, "stores.py"), "--sockets", "200", "--seconds", "200", "--netmeter", tools.NETMETER)
         self.assertIn("4000 rows", text)
         self.assertIn("ClickHouse", text)
 

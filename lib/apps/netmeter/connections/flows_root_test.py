@@ -17,6 +17,7 @@ import unittest
 
 import lab
 import protobuf_stream
+import tools
 from flows_traffic import (
     HERE,
     NM_SERVICE,
@@ -86,7 +87,7 @@ class FlowsTest(unittest.TestCase):
         before = self.programs()
         with open(name, "wb") as out, open(name + ".errors", "wb") as errors:
             follower = subprocess.Popen(
-                [*through, lab.LIST, "flows", "--follow", form, "--pin-dir", self.meter.pin_dir, *options],
+                [*through, tools.NETMETER, "flows", "--follow", form, "--pin-dir", self.meter.pin_dir, *options],
                 stdout=out,
                 stderr=errors,
                 preexec_fn=lab.die_with_parent,
@@ -127,7 +128,7 @@ class FlowsTest(unittest.TestCase):
     def series(self):
         """{key: {counter: value}}, as KEY: with the uplink."""
         found = collections.defaultdict(collections.Counter)
-        rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", self.meter.pin_dir))
+        rows = json.loads(lab.run(tools.NETMETER, "list", "--json", "--pin-dir", self.meter.pin_dir))
         for row in rows:
             key = tuple(row.get("name" if k == "service" else k) or "" for k in KEY)
             found[key].update({c: row[c] for c in COUNTERS})
@@ -294,7 +295,7 @@ class FlowsTest(unittest.TestCase):
         process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with process:
             self.assertEqual(process.stdout.readline(), b"ready\n")
-            command = [lab.LIST, "sockets", "--json", "--address", cluster, "--pin-dir", self.meter.pin_dir]
+            command = [tools.NETMETER, "sockets", "--json", "--address", cluster, "--pin-dir", self.meter.pin_dir]
             sockets = {row["cookie"]: row for row in json.loads(lab.run(*command)) if row["protocol"] == "udp"}
         rows = self.finish(follower)
         flows = [row for row in rows if row["record"] == "flow"]
@@ -348,7 +349,7 @@ class FlowsTest(unittest.TestCase):
         stranger = start(reuse, str(leaves.pid))
         with open("/proc/%d/comm" % leaves.pid, encoding="utf-8") as file:
             self.assertEqual(file.read(), "stranger\n")
-        command = [lab.LIST, "sockets", "--json", "--port", str(TCP), "--pin-dir", self.meter.pin_dir]
+        command = [tools.NETMETER, "sockets", "--json", "--port", str(TCP), "--pin-dir", self.meter.pin_dir]
         rows = json.loads(subprocess.run(command, stdout=subprocess.PIPE, timeout=20, check=True).stdout)
         self.assertEqual({row.get("owner_pid") for row in rows}, {stays.pid, None})
         open(end, "w").close()
@@ -571,7 +572,7 @@ class FlowsTest(unittest.TestCase):
         self.check_balance(before, self.finish(follower))
 
     def test_a_lost_reader_ends_it_also_where_nothing_is_printed(self):
-        command = [lab.LIST, "flows", "--follow", "--json", "--pin-dir", self.meter.pin_dir, "--service", "nobody"]
+        command = [tools.NETMETER, "flows", "--follow", "--json", "--pin-dir", self.meter.pin_dir, "--service", "nobody"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent) as follower:
             lab.wait_for(lambda: self.programs() == 4, "four programs")
             follower.stdout.close()
@@ -680,10 +681,10 @@ class FlowsTest(unittest.TestCase):
         return error
 
     def test_without_a_meter_or_root_one_line_says_so(self):
-        self.assertIn("netmeter-loader load", self.refuse(lab.LIST, "--follow", "--pin-dir", "/nonexistent"))
+        self.assertIn("netmeter-loader load", self.refuse(tools.NETMETER, "--follow", "--pin-dir", "/nonexistent"))
         # In a directory where every user may execute it.
         os.chmod(self.directory, 0o755)
-        program = shutil.copy(lab.LIST, self.directory)
+        program = shutil.copy(tools.NETMETER, self.directory)
         options = {"preexec_fn": lambda: os.setuid(65534), "cwd": "/"}
         self.assertIn("root", self.refuse(program, "--follow", "--pin-dir", self.meter.pin_dir, **options))
 

@@ -12,7 +12,8 @@ import re
 import subprocess
 
 import lab
-from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, SINK, GatewayTest, Network, counters, keep_neighbours
+import tools
+from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, SINK, Network, counters, keep_neighbours
 
 EXPORTER = lab.path("lib/apps/exporter/netmeter-exporter")
 
@@ -39,7 +40,7 @@ CLUSTER, PROXIED = "10.96.0.11", "10.96.0.80"
 LINKS = {"satellite": ("sat0", HEADER), "lte": ("wwan3", HEADER), "site": ("vx0", 0)}
 
 
-class BillTest(GatewayTest):
+class BillTest(tools.GatewayTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -81,12 +82,12 @@ class BillTest(GatewayTest):
         lab.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "10.80.0.0/24", "-o", "sat0", "-j", "MASQUERADE")
 
     def usage(self, *options):
-        return json.loads(lab.run(lab.LIST, "usage", "--database", self.database, "--json", *options))
+        return json.loads(lab.run(tools.NETMETER, "usage", "--database", self.database, "--json", *options))
 
     def record(self):
         """{uplink: {way: IP bytes}} as the interfaces counted until a record, and as the
         history has it; and {(uplink, kind, service): (sent, received)}."""
-        command = [lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database]
+        command = [tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database]
         series, links = self.steady(lambda: (lab.run(*command), self.list_series())[1])
         counted = {
             uplink: {way: links[link][way][0] - header * links[link][way][1] for way in ("tx", "rx")}
@@ -212,12 +213,12 @@ class BillTest(GatewayTest):
     def check_report(self, totals):
         """A page has the rows of `netmeter usage`, in its figures."""
         for options in ([], *(["--uplink", uplink] for uplink in LINKS)):
-            page = lab.run(lab.LIST, "report", "--html", "-", "--database", self.database, *options).decode()
+            page = lab.run(tools.NETMETER, "report", "--html", "-", "--database", self.database, *options).decode()
             by = "service" if options else "uplink"
             part = page[page.index("<h2>By " + by) :]
             rows = re.findall(r"<tr><td>(?:<span.*?</span>)?(.*?)</td>" + 3 * "<td>(.*?)</td>", part[: part.index("</table>")])
             rows = {name.replace("no uplink", "-"): bytes for name, *bytes in rows}
-            table = lab.run(lab.LIST, "usage", "--by", by, "--database", self.database, *options).decode()
+            table = lab.run(tools.NETMETER, "usage", "--by", by, "--database", self.database, *options).decode()
             for line in table[: table.index("\n", table.index("\nsum ") + 1)].splitlines()[2:]:
                 name, *bytes = re.findall(r"^\S+(?: \S+)*|-?[\d.]+ [KMG]?i?B", line)
                 self.assertEqual(rows.pop("<b>sum</b>" if name == "sum" else name), bytes[:3], line)
@@ -233,7 +234,7 @@ class BillTest(GatewayTest):
         for name, uplink, way, value in self.scrape():
             page[name, uplink, way] += value
         listed = collections.Counter()
-        command = [lab.LIST, "list", "--bytes", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir]
+        command = [tools.NETMETER, "list", "--bytes", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir]
         for line in lab.run(*command).decode().splitlines()[1 if MEASURED else 2 :]:
             _, _, _, _, _, uplink, sent, received, *_ = line.split()
             listed.update({(uplink, "tx"): int(sent), (uplink, "rx"): int(received)})
@@ -247,7 +248,7 @@ class BillTest(GatewayTest):
 
     def scrape(self):
         """[(family, uplink, way, value)] of the exporter's page."""
-        page = lab.scrape(EXPORTER, "--pin-dir", self.meter.pin_dir, "--database", self.database)
+        page = tools.scrape(EXPORTER, "--pin-dir", self.meter.pin_dir, "--database", self.database)
         return [
             (name, uplink, way, int(value))
             for name, uplink, way, value in re.findall(
@@ -259,7 +260,7 @@ class BillTest(GatewayTest):
         budgets = os.path.join(self.directory, "budgets.yml")
         with open(budgets, "w") as file:
             file.write("budgets: [{name: sky, limit: 150 kB, uplink: satellite}]")
-        command = [lab.LIST, "budget", "--database", self.database, "--budgets", budgets, "--json"]
+        command = [tools.NETMETER, "budget", "--database", self.database, "--budgets", budgets, "--json"]
         done = subprocess.run(command, capture_output=True, timeout=20)
         self.assertEqual(done.returncode, 4, done)
         self.assertEqual(json.loads(done.stdout)[0]["used_bytes"], total["tx"] + total["rx"])
@@ -273,12 +274,12 @@ class BillTest(GatewayTest):
             ["sockets", "--pin-dir", self.meter.pin_dir],
             ["flows", "--follow", "--pin-dir", self.meter.pin_dir],
         ):
-            done = subprocess.run([lab.LIST, *command, "--uplink", "satelite"], capture_output=True, timeout=20)
+            done = subprocess.run([tools.NETMETER, *command, "--uplink", "satelite"], capture_output=True, timeout=20)
             self.assertEqual((done.returncode, done.stdout), (1, b""), command)
             self.assertIn(b"no uplink 'satelite' (did you mean satellite?); there are: lan, lte, other, satellite, site", done.stderr)
 
 
-class UnloadTest(GatewayTest):
+class UnloadTest(tools.GatewayTest):
     """An unload and a load, or a load --restart, lose names, but no byte of an uplink. The
     bug: what had passed since the last record was in no sum."""
 
@@ -293,8 +294,8 @@ class UnloadTest(GatewayTest):
 
     def record(self):
         """{kind: bytes sent}, and the gaps."""
-        lab.run(lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
-        usage = json.loads(lab.run(lab.LIST, "usage", "--database", self.database, "--uplink", "satellite", "--json"))
+        lab.run(tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
+        usage = json.loads(lab.run(tools.NETMETER, "usage", "--database", self.database, "--uplink", "satellite", "--json"))
         return {row["kind"]: row["tx_bytes"] for row in usage["rows"]}, [gap["what"] for gap in usage["gaps"]]
 
     def test_what_an_interface_counted_meanwhile_belongs_to_its_uplink(self):
@@ -309,11 +310,11 @@ class UnloadTest(GatewayTest):
         self.send()
         lab.run(lab.LOADER, "load", "--restart", "--quiet", "--pin-dir", self.meter.pin_dir)
         self.assertEqual(self.record(), ({"binary": 2 * SENT, "unnamed": 3 * SENT}, 2 * ["unnamed"]))
-        table = lab.run(lab.LIST, "usage", "--database", self.database).decode()
+        table = lab.run(tools.NETMETER, "usage", "--database", self.database).decode()
         self.assertIn(", an unload and a load; the bytes of uplinks are in the row tunnels and kernel, others in no sum", table)
 
 
-class MovesTest(GatewayTest):
+class MovesTest(tools.GatewayTest):
     """Loads move an interface between two uplinks, with records in between. The bug: a
     former stay was a shifted base, so that a record gave one uplink what was the other's,
     and later took it away again."""
@@ -333,8 +334,8 @@ class MovesTest(GatewayTest):
             expected[uplink] += SENT
 
         def record():
-            lab.run(lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
-            usage = json.loads(lab.run(lab.LIST, "usage", "--database", self.database, "--by", "uplink", "--json"))
+            lab.run(tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
+            usage = json.loads(lab.run(tools.NETMETER, "usage", "--database", self.database, "--by", "uplink", "--json"))
             self.assertEqual({row["uplink"]: row["tx_bytes"] for row in usage["rows"] if row["tx_bytes"]},
                              {name: sent for name, sent in expected.items() if sent})
             balance = self.balance()
@@ -367,7 +368,7 @@ class MovesTest(GatewayTest):
         self.assertIn("sat0 has gone", balance["b"]["unknown"])
 
 
-class ForeignSysTest(GatewayTest):
+class ForeignSysTest(tools.GatewayTest):
     """/sys has the interfaces of the namespace of its mount, such as before `nsenter --net`.
     The bug: one of the same name that was made anew there was taken for the meter's, whose
     whole counter was added again."""
@@ -385,8 +386,8 @@ class ForeignSysTest(GatewayTest):
         self.meter.run([lab.PYTHON, "-c", SEND, "10.77.1.2"])
         # `ip netns exec` mounts the other namespace's /sys.
         here = [*self.foreign.enter, "nsenter", "--net=/proc/%d/ns/net" % os.getpid()]
-        lab.run(*here, lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
-        usage = lab.run(lab.LIST, "usage", "--database", self.database, "--json", "--path", "interface", "--uplink", "satellite")
+        lab.run(*here, tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
+        usage = lab.run(tools.NETMETER, "usage", "--database", self.database, "--json", "--path", "interface", "--uplink", "satellite")
         now, was = counters()["sat0"]["tx"], self.before["sat0"]["tx"]
         return now[0] - was[0] - HEADER * (now[1] - was[1]), json.loads(usage)["sum"]["tx_bytes"]
 

@@ -20,7 +20,8 @@ import termios
 import unittest
 
 import lab
-from gateway import ANSWERER, HEADER, MEASURED, SEND, SERVICE, SINK, GatewayTest
+import tools
+from gateway import ANSWERER, HEADER, MEASURED, SEND, SERVICE, SINK
 
 GROUP = "54321"
 MEMBER = ["setpriv", "--reuid=65534", "--regid=65534", "--groups=" + GROUP]
@@ -125,7 +126,7 @@ def in_terminal(command):
 
 
 @unittest.skipUnless(MEASURED, "before Linux 6.4")
-class EverythingTest(GatewayTest):
+class EverythingTest(tools.GatewayTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -299,7 +300,7 @@ class EverythingTest(GatewayTest):
         return shown, ""
 
     def exporter_page(self, reader):
-        return lab.scrape(*reader, self.exporter, "--service303", "off", *self.pins, *self.history)
+        return tools.scrape(*reader, self.exporter, "--service303", "off", *self.pins, *self.history)
 
     def exporter_uplinks(self, reader):
         return samples_of(self.exporter_page(reader), "netmeter_uplink_bytes_total"), ""

@@ -8,6 +8,7 @@ import subprocess
 import unittest
 
 import lab
+import tools
 
 SENDS = """
 import socket, sys
@@ -43,9 +44,9 @@ class LimitTest(unittest.TestCase):
             return int(meter.run([lab.PYTHON, "-c", SENDS % (count, lab.Cloud.THERE)]))
 
         def budget():
-            lab.run(lab.LIST, "record", "--pin-dir", meter.pin_dir, "--database", database)
+            lab.run(tools.NETMETER, "record", "--pin-dir", meter.pin_dir, "--database", database)
             return subprocess.run(
-                [lab.LIST, "budget", "--database", database, "--budgets", budgets, "--run-as", "root",
+                [tools.NETMETER, "budget", "--database", database, "--budgets", budgets, "--run-as", "root",
                  "--run", "%s %s 1kb/s" % (script, cgroup)],
                 stdout=subprocess.DEVNULL, timeout=60, check=False).returncode
 

@@ -21,6 +21,7 @@ import time
 import unittest
 
 import lab
+import tools
 
 SERVICES, DESTINATIONS = 64, 64  # the number of series is the product
 ROUNDS, SECONDS = 5, 4
@@ -112,13 +113,13 @@ class TopCostTest(unittest.TestCase):
         sender = lab.start_service(self, "sender", SENDER)
         self.assertEqual(sender.stdout.readline(), "ready\n")
         self.addCleanup(self.tmux, "kill-server")
-        command = "echo $$ > %s/pid; exec %s top --pin-dir %s" % (self.directory, lab.LIST, self.meter.pin_dir)
+        command = "echo $$ > %s/pid; exec %s top --pin-dir %s" % (self.directory, tools.NETMETER, self.meter.pin_dir)
         self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "sh -c '%s'" % command)
         self.wait_screen(r"^services  every 1 s  by rate")
         self.wait_screen(r"^service\d\d +\d")
         with open(self.directory + "/pid", encoding="ascii") as file:
             pid = int(file.read())
-        shown = json.loads(lab.run(lab.LIST, "top", "--once", "--json", "--pin-dir", self.meter.pin_dir))
+        shown = json.loads(lab.run(tools.NETMETER, "top", "--once", "--json", "--pin-dir", self.meter.pin_dir))
         moving = sum(row["tx_bytes_per_second"] > 0 for row in shown)
         self.assertGreaterEqual(moving, SERVICES * DESTINATIONS)
         reference = lab.start_service(self, "reference", REFERENCE)

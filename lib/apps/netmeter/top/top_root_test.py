@@ -15,6 +15,7 @@ import time
 import unittest
 
 import lab
+import tools
 
 TAGGED = """
 import socket, time
@@ -108,7 +109,7 @@ class TopTest(unittest.TestCase):
 
     def test_top_in_a_terminal(self):
         self.addCleanup(self.tmux, "kill-server")
-        command = "%s top --interval 0.3 --pin-dir %s; echo left $?" % (lab.LIST, self.meter.pin_dir)
+        command = "%s top --interval 0.3 --pin-dir %s; echo left $?" % (tools.NETMETER, self.meter.pin_dir)
         self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "sh -c '%s; sleep 60'" % command)
         self.wait_screen(r"^services  every 0.3 s  by rate")
         # 100,000 bytes a second of payload each, and headers.
@@ -138,7 +139,7 @@ class TopTest(unittest.TestCase):
 
     def open_destinations(self, name, before="", options=""):
         self.addCleanup(self.tmux, "kill-server")
-        command = "%s%s top --interval 0.3 --pin-dir %s%s" % (before, lab.LIST, self.meter.pin_dir, options)
+        command = "%s%s top --interval 0.3 --pin-dir %s%s" % (before, tools.NETMETER, self.meter.pin_dir, options)
         self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", command)
         self.wait_screen(r"^%s " % name)
         self.keys("/", name, "Enter", "Enter")
@@ -152,7 +153,7 @@ class TopTest(unittest.TestCase):
 
     def test_a_key_shows_the_processes(self):
         self.addCleanup(self.tmux, "kill-server")
-        self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "%s top --interval 0.3 --pin-dir %s" % (lab.LIST, self.meter.pin_dir))
+        self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "%s top --interval 0.3 --pin-dir %s" % (tools.NETMETER, self.meter.pin_dir))
         self.wait_screen(r"^subscriberdb ")
         self.keys("t")
         self.wait_screen(r"^processes  every 0.3 s  by rate")
@@ -207,7 +208,7 @@ class TopTest(unittest.TestCase):
 
     def test_a_signal_restores_the_terminal(self):
         self.addCleanup(self.tmux, "kill-server")
-        command = "%s top --pin-dir %s & echo $! > %s/pid; fg; echo left $?" % (lab.LIST, self.meter.pin_dir, self.directory)
+        command = "%s top --pin-dir %s & echo $! > %s/pid; fg; echo left $?" % (tools.NETMETER, self.meter.pin_dir, self.directory)
         self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "bash -mc '%s; sleep 60'" % command)
         self.wait_screen(r"^services ")
         with open(self.directory + "/pid") as file:
@@ -218,7 +219,7 @@ class TopTest(unittest.TestCase):
         # It used a whole CPU if no SIGHUP came.
         ours, terminal = pty.openpty()
         process = subprocess.Popen(
-            [lab.LIST, "top", "--pin-dir", self.meter.pin_dir],
+            [tools.NETMETER, "top", "--pin-dir", self.meter.pin_dir],
             stdin=terminal,
             stdout=terminal,
             stderr=subprocess.DEVNULL,
@@ -235,7 +236,7 @@ class TopTest(unittest.TestCase):
     def test_once_is_for_scripts(self):
         # Of each CPU about one packet in 64 says its round-trip time, and 70 a second
         # are sent: in one second there was none now and then.
-        out = lab.run(lab.LIST, "top", "--once", "--json", "--interval", "4", "--pin-dir", self.meter.pin_dir)
+        out = lab.run(tools.NETMETER, "top", "--once", "--json", "--interval", "4", "--pin-dir", self.meter.pin_dir)
         rows = {(row["name"], row["destination"]): row for row in json.loads(out)}
         for name in ("subscriberdb", "mobilityd"):
             row = rows[name, "streamer"]
@@ -246,12 +247,12 @@ class TopTest(unittest.TestCase):
             self.assertEqual(sum(r["connections"] for r in rows.values() if r["name"] == name), 1)
             self.assertGreater(row["rtt_us"], 0)
         self.assertAlmostEqual(sum(row["share"] for row in rows.values()), 1, 3)
-        table = lab.run(lab.LIST, "top", "--once", "--interval", "0.5", "--pin-dir", self.meter.pin_dir).decode()
+        table = lab.run(tools.NETMETER, "top", "--once", "--interval", "0.5", "--pin-dir", self.meter.pin_dir).decode()
         self.assertRegex(table, r"^total of direct: sent \S+/s, received .*\nresent .* connections\nNAME ")
         self.assertRegex(table, r"(?m)^subscriberdb .* service$")
 
     def test_without_a_terminal_it_says_so(self):
-        done = subprocess.run([lab.LIST, "top", "--pin-dir", self.meter.pin_dir], stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+        done = subprocess.run([tools.NETMETER, "top", "--pin-dir", self.meter.pin_dir], stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.decode().count("\n"), 1)
         self.assertIn("netmeter top --once --json", done.stderr.decode())

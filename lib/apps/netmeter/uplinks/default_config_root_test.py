@@ -11,6 +11,7 @@ import subprocess
 import unittest
 
 import lab
+import tools
 
 FILE = "/etc/netmeter.yml"
 PINS = "/run/netmeter"
@@ -60,13 +61,13 @@ class DefaultConfigTest(unittest.TestCase):
         """It said "already loaded, nothing to do", and never read the file."""
         self.assertIn(self.result("loaded", ", from " + FILE), self.load())
         self.write(services=["mme"], uplinks={"satellite": ["sta0"]})
-        refused = subprocess.run([lab.LIST, "uplinks"], stderr=subprocess.PIPE, timeout=20).stderr.decode()
+        refused = subprocess.run([tools.NETMETER, "uplinks"], stderr=subprocess.PIPE, timeout=20).stderr.decode()
         advice = "(write uplinks into %s, and run: netmeter-loader load)\n" % FILE
         self.assertTrue(refused.endswith(advice), refused)
         text = self.load()
         self.assertIn(self.result("upgraded, counters kept", ", from " + FILE), text)
         self.assertIn("note: uplinks: satellite: sta0: no such interface\n", text)
-        rows = lab.run(lab.LIST, "uplinks").decode()
+        rows = lab.run(tools.NETMETER, "uplinks").decode()
         self.assertRegex(rows, r"(?m)^satellite +interface sta0: no such interface +- +- +- +-$")
 
     def test_options_alone_change_what_is_loaded(self):

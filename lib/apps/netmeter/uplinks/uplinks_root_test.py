@@ -13,7 +13,8 @@ import subprocess
 import unittest
 
 import lab
-from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, GatewayTest, Network, keep_neighbours
+import tools
+from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, Network, keep_neighbours
 
 
 GROUP = "54321"
@@ -32,7 +33,7 @@ def check_sum(test, one, what):
     test.assertEqual(one["layer2_header_bytes"], HEADER * packets, what)
 
 
-class UplinksTest(GatewayTest):
+class UplinksTest(tools.GatewayTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -78,7 +79,7 @@ class UplinksTest(GatewayTest):
         self.assertGreater(balance["lte"]["rx"]["local_bytes"], 60000)
 
     def test_2_the_table_says_the_same(self):
-        list_forwarded = [lab.LIST, "list", "--pin-dir", self.meter.pin_dir, "--kind", "forwarded"]
+        list_forwarded = [tools.NETMETER, "list", "--pin-dir", self.meter.pin_dir, "--kind", "forwarded"]
 
         def read():
             listed = [lab.run(*list_forwarded, option).decode() for option in ("--bytes", "--json")]
@@ -105,9 +106,9 @@ class UplinksTest(GatewayTest):
             rows = json.loads(forwarded_json)
             sent = [row["tx_bytes"] for row in rows if (row["name"], row["uplink"]) == ("lan0", "satellite")]
             self.assertEqual((sent, {row["kind"] for row in rows}), ([satellite["tx"]["forwarded_bytes"]], {"forwarded"}))
-            command = [lab.LIST, "top", "--once", "--interval", "0.1", "--pin-dir", self.meter.pin_dir]
+            command = [tools.NETMETER, "top", "--once", "--interval", "0.1", "--pin-dir", self.meter.pin_dir]
             self.assertRegex(lab.run(*command).decode(), "(?m)^lan0 +satellite .* forwarded *$")
-            cost = lab.run(lab.LIST, "cost", "--all", "--filter", "nm_forward4", "--seconds", "1", "--columns", "type")
+            cost = lab.run(tools.NETMETER, "cost", "--all", "--filter", "nm_forward4", "--seconds", "1", "--columns", "type")
             self.assertRegex(cost.decode(), "(?m)^netfilter *$")  # it was "32"
 
     def test_2_what_cannot_be_read_is_not_silently_missing(self):
@@ -118,10 +119,10 @@ class UplinksTest(GatewayTest):
         member = ["setpriv", "--reuid=65534", "--regid=" + GROUP, "--clear-groups"]
 
         def rows(*before):
-            return json.loads(lab.run(*before, lab.LIST, "list", *options, "--json"))
+            return json.loads(lab.run(*before, tools.NETMETER, "list", *options, "--json"))
 
         def table(*before):
-            return lab.run(*before, lab.LIST, "list", *options, "--watch", "0.1", "--count", "1").decode()
+            return lab.run(*before, tools.NETMETER, "list", *options, "--watch", "0.1", "--count", "1").decode()
 
         for reader in ([], member):
             self.assertEqual("forwarded" in {row["kind"] for row in rows(*reader)}, MEASURED)
@@ -129,10 +130,10 @@ class UplinksTest(GatewayTest):
             self.assertRegex(table(*reader), "(?m)^ +total, satellite +(?!without)" if MEASURED else "total, satellite +without forwarded ")
         self.assertEqual({row.get("sum_lacks") for row in rows(*self.lan.enter) if row["uplink"]}, {"forwarded"})
         self.assertRegex(table(*self.lan.enter), "total, satellite +without forwarded ")
-        top = json.loads(lab.run(*self.lan.enter, lab.LIST, "top", "--once", "--interval", "0.1", "--json", *options))
+        top = json.loads(lab.run(*self.lan.enter, tools.NETMETER, "top", "--once", "--interval", "0.1", "--json", *options))
         self.assertEqual({row.get("sum_lacks") for row in top if row["uplink"]}, {"forwarded"})
         refused = subprocess.run(
-            [*self.lan.enter, lab.LIST, "list", *options, "--kind", "forwarded"], capture_output=True, text=True, timeout=20, check=False
+            [*self.lan.enter, tools.NETMETER, "list", *options, "--kind", "forwarded"], capture_output=True, text=True, timeout=20, check=False
         )
         self.assertEqual((refused.returncode, refused.stdout), (1, ""))
         self.assertIn("another network namespace", refused.stderr)
@@ -141,14 +142,14 @@ class UplinksTest(GatewayTest):
         service = lab.start_service(self, "mover", SERVICE)
         self.ask(service, "10.77.1.2", 5000)
         self.ask(service, "10.77.2.2", 5000)
-        command = [lab.LIST, "sockets", "--pin-dir", self.meter.pin_dir, "--service", "mover"]
+        command = [tools.NETMETER, "sockets", "--pin-dir", self.meter.pin_dir, "--service", "mover"]
         rows = json.loads(lab.run(*command, "--json", "--state", "established"))
         found = {row["remote_address"]: row["uplink"] for row in rows}
         self.assertEqual(found, {"10.77.1.2": "satellite", "10.77.2.2": "lte"})
         only = json.loads(lab.run(*command, "--json", "--uplink", "lte"))
         self.assertEqual([row["remote_address"] for row in only], ["10.77.2.2"])
         self.assertRegex(lab.run(*command).decode().splitlines()[0], "  DESTINATION +UPLINK +TCPI_RTT ")
-        command = [lab.LIST, "top", "--pin-dir", self.meter.pin_dir, "--once", "--interval", "0.1"]
+        command = [tools.NETMETER, "top", "--pin-dir", self.meter.pin_dir, "--once", "--interval", "0.1"]
         rows = json.loads(lab.run(*command, "--json"))
         self.assertEqual(sorted(row["uplink"] for row in rows if row["name"] == "mover"), ["lte", "satellite"])
         self.assertRegex(lab.run(*command).decode(), r"(?m)^mover +satellite +")
@@ -199,16 +200,16 @@ class UplinksTest(GatewayTest):
             self.assertEqual((done.returncode, done.stdout, done.stderr.decode().count("\n")), (1, b"", 1), done.stderr)
             return done.stderr.decode()
 
-        command = [lab.LIST, "uplinks", "--pin-dir", self.meter.pin_dir]
+        command = [tools.NETMETER, "uplinks", "--pin-dir", self.meter.pin_dir]
         self.assertIn("another network namespace", fails("ip", "netns", "exec", self.lan.name, *command))
         self.assertIn("Permission denied", fails("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command))
         other = lab.Meter("none")
         self.addCleanup(other.close)
         other.load()
-        self.assertIn("the meter has no uplinks", fails(lab.LIST, "uplinks", "--pin-dir", other.pin_dir))
+        self.assertIn("the meter has no uplinks", fails(tools.NETMETER, "uplinks", "--pin-dir", other.pin_dir))
 
 
-class ForwardedTest(GatewayTest):
+class ForwardedTest(tools.GatewayTest):
     """What is forwarded is measured, and the unnamed traffic is what nobody had: to the byte,
     with GSO packets, both families, a firewall, and a connection that moves."""
 
@@ -333,10 +334,10 @@ class ForwardedTest(GatewayTest):
         self.meter.load(dict(self.config, max_series=8192))
         self.ask(client, "10.88.0.1", 100000)
         database = os.path.join(lab.temporary_directory(self), "history.db")
-        record = [lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", database]
+        record = [tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", database]
         balance = self.steady(lambda: (lab.run(*record), self.balance())[1])[0]
         after = self.forwarded(balance)
-        usage = json.loads(lab.run(lab.LIST, "usage", "--database", database, "--kind", "forwarded", "--by", "uplink", "--json"))
+        usage = json.loads(lab.run(tools.NETMETER, "usage", "--database", database, "--kind", "forwarded", "--by", "uplink", "--json"))
         if not MEASURED:
             return
         self.assertGreater(after["satellite", "rx"], before["satellite", "rx"] + 200000)
@@ -345,7 +346,7 @@ class ForwardedTest(GatewayTest):
             for way in ("tx", "rx"):
                 self.assertEqual(rows[uplink][way + "_bytes"], after[uplink, way])
         # By service it has the name of the interface at the other side.
-        usage = json.loads(lab.run(lab.LIST, "usage", "--database", database, "--uplink", "satellite", "--json"))
+        usage = json.loads(lab.run(tools.NETMETER, "usage", "--database", database, "--uplink", "satellite", "--json"))
         self.assertEqual([row["service"] for row in usage["rows"] if row["kind"] == "forwarded"], ["lan0"])
 
     def test_5_without_uplinks_it_ends_and_with_them_again_it_says_so(self):
@@ -401,7 +402,7 @@ for _ in range(count):
 
 
 @unittest.skipUnless(MEASURED, "before Linux 6.4")
-class ClientsTest(GatewayTest):
+class ClientsTest(tools.GatewayTest):
     """Forwarded traffic by the address of a client behind this host, whatever NAT makes of
     it; and strangers add no rows."""
 
@@ -421,7 +422,7 @@ class ClientsTest(GatewayTest):
 
     def rows(self):
         """{(uplink, interface, client): (sent, received)}"""
-        table = lab.run(lab.LIST, "list", "--bytes", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir).decode()
+        table = lab.run(tools.NETMETER, "list", "--bytes", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir).decode()
         row = r"(?m)^forwarded +(\S+) +(\S+) +other +direct +(\S+) +(\d+) +(\d+) "
         return {(uplink, link, client): (int(tx), int(rx)) for link, client, uplink, tx, rx in re.findall(row, table)}
 
@@ -458,7 +459,7 @@ class ClientsTest(GatewayTest):
         # Rates by both interfaces added up to 200 %, and JSON had no forwarded traffic.
         self.meter.load(self.config)
         self.lan.start(type(self), lab.PYTHON, "-c", ASK_FROM, "10.77.3.2", "10.77.1.2", "1000000000")
-        command = [lab.LIST, "top", "--once", "--pin-dir", self.meter.pin_dir]
+        command = [tools.NETMETER, "top", "--once", "--pin-dir", self.meter.pin_dir]
         rows = json.loads(lab.run(*command, "--json"))
         forwarded = [row for row in rows if row["kind"] == "forwarded" and row["tx_bytes_per_second"]]
         self.assertEqual({row["uplink"] for row in forwarded}, {"lan", "satellite"})
@@ -472,8 +473,8 @@ class ClientsTest(GatewayTest):
 
     def check_history(self, rows):
         database = os.path.join(self.directory, "history.db")
-        lab.run(lab.LIST, "record", "--pin-dir", self.meter.pin_dir, "--database", database)
-        command = [lab.LIST, "usage", "--database", database, "--uplink", "satellite", "--json"]
+        lab.run(tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", database)
+        command = [tools.NETMETER, "usage", "--database", database, "--uplink", "satellite", "--json"]
         clients = json.loads(lab.run(*command, "--kind", "forwarded", "--by", "destination"))["rows"]
         self.assertEqual(
             {row["destination"]: (row["tx_bytes"], row["rx_bytes"]) for row in clients},
@@ -485,7 +486,7 @@ class ClientsTest(GatewayTest):
         budgets = os.path.join(self.directory, "budgets.yml")
         with open(budgets, "w") as file:
             file.write("budgets: [{name: phone, limit: 1 MB, destination: 10.77.3.3, kind: forwarded, uplink: satellite}]")
-        state = json.loads(lab.run(lab.LIST, "budget", "--database", database, "--budgets", budgets, "--json"))
+        state = json.loads(lab.run(tools.NETMETER, "budget", "--database", database, "--budgets", budgets, "--json"))
         self.assertEqual(state[0]["used_bytes"], sum(rows["satellite", "lan0", "10.77.3.3"]))
         self.check_devices(database, rows)
 
@@ -497,7 +498,7 @@ class ClientsTest(GatewayTest):
         command = command.replace("usage", "usage --database " + database).replace("/var/lib/misc/dnsmasq.leases", leases)
         mine = {client: sum(row) for (uplink, _, client), row in rows.items() if uplink == "satellite"}
         unnamed = mine.pop("-")
-        environment = {**os.environ, "PATH": os.path.dirname(os.path.abspath(lab.LIST)) + ":" + os.environ["PATH"]}
+        environment = {**os.environ, "PATH": os.path.dirname(os.path.abspath(tools.NETMETER)) + ":" + os.environ["PATH"]}
         for text, name in (("", "02:00:00:00:03:02"), ("1795950000 02:00:00:00:03:02 10.77.3.2 phone 01:02\n", "phone")):
             with open(leases, "w") as file:
                 file.write(text)
@@ -524,7 +525,7 @@ int socket(int family, int type, int protocol) {
 """
 
 
-class MoveTest(GatewayTest):
+class MoveTest(tools.GatewayTest):
     """A load moves an interface to another uplink."""
 
     A = {"uplinks": {"a": ["sat0"], "b": ["wwan3"]}}
@@ -562,7 +563,7 @@ class MoveTest(GatewayTest):
         library, held, go = (os.path.join(self.directory, name) for name in ("hold.so", "held", "go"))
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"], input=HOLD, text=True, check=True, timeout=60)
         env = {**os.environ, "LD_PRELOAD": library, "HELD": held, "GO": go}
-        command = [lab.LIST, "uplinks", "--json", "--pin-dir", self.meter.pin_dir]
+        command = [tools.NETMETER, "uplinks", "--json", "--pin-dir", self.meter.pin_dir]
         reader = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent)
         self.addCleanup(reader.kill)
         lab.wait_for(lambda: os.path.exists(held), "the read of interfaces")
@@ -600,7 +601,7 @@ class MoveTest(GatewayTest):
         self.assertEqual((after["a"], after["b"]), (before["a"], before["b"] + SENT // 1000))
 
 
-class LoadTest(GatewayTest):
+class LoadTest(tools.GatewayTest):
     """No total goes back at a load."""
 
     @classmethod
@@ -627,7 +628,7 @@ class LoadTest(GatewayTest):
         guest.run(lab.PYTHON, "-c", SEND, "10.77.1.2")
 
         def sent():
-            rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", self.meter.pin_dir))
+            rows = json.loads(lab.run(tools.NETMETER, "list", "--json", "--pin-dir", self.meter.pin_dir))
             return {(row["name"], row["uplink"]): row["tx_bytes"] for row in rows if row["kind"] == "forwarded"}
 
         before, _ = self.steady(sent)
@@ -639,7 +640,7 @@ class LoadTest(GatewayTest):
         self.assertEqual(self.balance()["other"]["unknown"], unknown)
 
 
-class UnnamedTest(GatewayTest):
+class UnnamedTest(tools.GatewayTest):
     """Alternative names match; and what counts nothing is a row that says why."""
 
     @classmethod
@@ -820,7 +821,7 @@ class HeaderTest(unittest.TestCase):
             meter.load({"uplinks": {kind: [kind] for kind in addresses}})
             for address in addresses.values():
                 meter.run([lab.PYTHON, "-c", ASK, address, "20"])
-            text = lab.run(lab.LIST, "uplinks", "--pin-dir", meter.pin_dir, "--json")
+            text = lab.run(tools.NETMETER, "uplinks", "--pin-dir", meter.pin_dir, "--json")
         balance = {row["uplink"]: row for row in json.loads(text)}
         for kind in addresses:
             row = balance[kind]

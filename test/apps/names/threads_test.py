@@ -10,6 +10,7 @@ import subprocess
 import unittest
 
 import lab
+import tools
 
 PORT = 9000
 
@@ -89,7 +90,7 @@ class ThreadsTest(unittest.TestCase):
         process.stdin.write("loaded\n")
         process.stdin.flush()
         self.assertEqual(process.stdout.readline(), "holds\n")
-        command = [lab.LIST, "sockets", "--json", "--port", str(PORT), "--pin-dir", self.meter.pin_dir]
+        command = [tools.NETMETER, "sockets", "--json", "--port", str(PORT), "--pin-dir", self.meter.pin_dir]
         # A note on stderr says that some namespaces may not be looked at.
         rows = json.loads(subprocess.run([*command, "--all-netns"], stdout=subprocess.PIPE, check=True).stdout)
         # Other namespaces of the host may have a socket of this port, too.
@@ -103,7 +104,7 @@ class ThreadsTest(unittest.TestCase):
                 self.assertEqual((row.get("kind"), row.get("service")), ("service", "headless"))
                 self.assertEqual(row["owner_pid"], process.pid)
                 self.assertEqual({(p["pid"], p["name"]) for p in row["processes"]}, {(process.pid, "python3")})
-        cost = json.loads(lab.run(lab.LIST, "cost", "--all", "--json", "--seconds", "1"))
+        cost = json.loads(lab.run(tools.NETMETER, "cost", "--all", "--json", "--seconds", "1"))
         self.assertIn("%d/python3" % process.pid, json.dumps(cost))
 
 
