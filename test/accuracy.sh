@@ -46,13 +46,12 @@ if [ -n "$json" ] && [ ! -w "$(dirname "$json")" ]; then die "cannot write $json
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
-targets=(//test/live:live_test //lib/netmeter_loader:netmeter-loader //lib/apps/netmeter:netmeter)
+targets=(//test/live:live_test //lib/netmeter_loader:netmeter-loader)
 packages='build'
 if [ "$kernels" != host ]; then
-  targets+=(//test/program:stress_test //test/program:verifier_test
-    //lib/netmeter_loader:netmeter-loader-static //lib/apps/netmeter:netmeter-static)
+  targets+=(//lib/netmeter_loader:netmeter-loader-static)
+  packages='test'
 fi
-if [ "$kernels" != host ]; then packages='test'; fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 test/install_packages.sh "$packages"
@@ -62,7 +61,7 @@ bazel build "${options[@]}" "${targets[@]}" > "$out/log" 2>&1 ||
 bin=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
 
 status=0
-test/kernels/matrix.sh --kernels "$kernels" --filter "$filter" --bin "$bin" --out "$out/lanes" > "$out/log" 2>&1 || status=$?
+test/kernels/matrix.sh --live-test-alone --kernels "$kernels" --filter "$filter" --bin "$bin" --out "$out/lanes" > "$out/log" 2>&1 || status=$?
 if [ $status != 0 ]; then cat "$out/log"; fi
 python3 test/accuracy/report.py --minimum "$minimum" ${json:+--json "$json"} "$out/lanes" > "$out/table" || status=1
 if [ $status != 0 ]; then

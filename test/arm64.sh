@@ -84,7 +84,7 @@ units=(core:abi_test core:flags_test core:series_reader_test core:series_reader_
   loader:meter_object_test metrics:families_test
   metrics:exposition_test magma:magma_test prometheus:families_test sockets:diag_message_test
   tools:report_test tools:usage_text_test uplinks:balance_test)
-tests=(live/live_test program/stress_test program/verifier_test)
+tests=(live/live_test apps/live/apps_live_test program/stress_test program/verifier_test)
 targets=(//packaging)
 for target in "${programs[@]}"; do targets+=("//lib/${target/\//:}"); done
 for target in "${units[@]}"; do targets+=("//lib/$target"); done
@@ -124,9 +124,9 @@ status=0
 # The guest has no iptables.
 test/kernels/vmrun.sh -r "$directory/guest" -k "$kernel" "${options[@]}" -b ip -b tc -b ss -b ethtool -b bpftool -b sysctl \
   -f "$out/netmeter-loader-static:/bin/netmeter-loader" -f "$out/netmeter-static:/bin/netmeter" \
-  -f test/kernels/lane.sh -f "$out/live_test.runfiles:/t/runfiles" -f "$out/stress_test" -f "$out/verifier_test" \
+  -f test/kernels/lane.sh -f "$out/live_test.runfiles:/t/runfiles" -f "$out/apps_live_test" -f "$out/stress_test" -f "$out/verifier_test" \
   -M 1024 -t 2400 -- env NETMETER_LIVE_OPTIONS= \
-  ./lane.sh ./test/live/live_test /t/runfiles '*-SoakTest.*:*RemainderTest.WhatARule*' 1800 /t/stress_test /t/verifier_test \
+  ./lane.sh ./test/live/live_test /t/runfiles '*-SoakTest.*:*RemainderTest.WhatARule*' 1800 /t/apps_live_test /t/stress_test /t/verifier_test \
   > "$directory/live.log" 2>&1 || status=$?
 grep -E '^@@(release|load)|\[ *(FAILED|PASSED) *\]' "$directory/live.log" || tail -n 40 "$directory/live.log"
 live=$(grep -c '^\[ *OK' "$directory/live.log" || :)

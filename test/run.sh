@@ -356,7 +356,7 @@ stage() {
 # FILTER starts the lanes, one at a time while $logs/beside exists.
 start_live() {
   test/kernels/matrix.sh --kernels "$1" --filter "$2" --bin "$bin" --out "$logs/kernels" \
-    --beside "$logs/beside" ${long:+--long} > "$logs/kernels.log" 2>&1 < /dev/null &
+    --beside "$logs/beside" ${core:+--core} ${long:+--long} > "$logs/kernels.log" 2>&1 < /dev/null &
   lanes=$!
 }
 
@@ -402,7 +402,7 @@ fi
 bazel_test "unit tests, asan and ubsan" --config=asan-ubsan ${extra[@]+"${extra[@]}"} -- "${targets[@]}"
 bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}"} -- "${targets[@]}"
 bazel_test "root tests on this kernel" --config=root --jobs=3 ${long:+--test_env=NETMETER_SAMPLE=12} -- \
-  "${targets[@]}" -//test/live:live_test -//lib/evict:evict_root_test
+  "${targets[@]}" -//test/live:live_test -//test/apps/live:apps_live_test -//lib/evict:evict_root_test
 if [ -z "$core" ] && [ "$filter" = '*' ]; then stage "demo" examples/demo.sh; fi
 if [ -n "$long" ] && [ "$filter" = '*' ]; then
   query 'attr(tags, long, tests(//...))'

@@ -89,7 +89,8 @@ status=0
 for file in "$TEST_TMPDIR"/log*; do [ ! -e "$file" ] || cat "$file"; done
 for file in "$TEST_TMPDIR"/status*; do [ "$(cat "$file")" = 0 ] || status=$(cat "$file"); done
 for test in "$@"; do
-  timeout --foreground -k 5 "$seconds" "$test" --gtest_filter="$filter" --gtest_color=no
+  timeout --foreground -k 5 "$seconds" "$test" --loader="$(command -v netmeter-loader)" \
+    --gtest_filter="$filter" --gtest_color=no
   test_status=$?
   [ "$status" != 0 ] || status=$test_status
 done

@@ -15,19 +15,21 @@
 #   --cpus N         CPUs of each virtual machine (2)
 #   --kernel-arguments WORDS   added to the kernel's command line there
 #   --live-options WORDS   added to live_test's arguments in virtual machines
-#   --live-test-alone   without the tests that follow there
+#   --core           without the live tests of applications
+#   --live-test-alone   only live_test
 #   --long           in virtual machines also tests that rarely differ between kernels
 #   --beside FILE    while FILE exists, other tests run as well: one virtual machine
 #                    at a time, and this kernel's lane waits
 #   --fetch          gets the kernels of these lanes and runs nothing
 #
 # The kernels are Debian's newest of each line, unpacked once a day into
-# ~/.cache/netmeter/kernels, and run in QEMU; -rt: with PREEMPT_RT. There follow the
-# stress test of the adds, all of it with preempt=full and preempt=lazy, verifier_test
-# (test/program) and evict_root_test (lib/loader). Prints a table of verdicts, of every
-# case, and of the active features, which must be as in the file expectations. A suite
-# that Debian no longer carries is a loud verdict, but no failure; a kernel missing for
-# any other reason is one. Exits with 0 if nothing failed.
+# ~/.cache/netmeter/kernels, and run in QEMU; -rt: with PREEMPT_RT. The live tests of
+# applications (test/apps/live) follow those of the library (test/live), and in virtual
+# machines the stress test of the adds, all of it with preempt=full and preempt=lazy,
+# verifier_test (test/program) and evict_root_test (lib/evict). Prints a table of
+# verdicts, of every case, and of the active features, which must be as in the file
+# expectations. A suite that Debian no longer carries is a loud verdict, but no failure;
+# a kernel missing for any other reason is one. Exits with 0 if nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 usage() { sed -n '3,32s/^# \{0,1\}//p' "$0"; }
@@ -77,11 +79,12 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
 programs=(ip tc ss ethtool bpftool sysctl iptables ip6tables)
 
 kernels=all filter='*' bin=bazel-bin out='' seconds=1500 vms=2 beside='' fetch=
-cpus=2 kernel_arguments='' live_options='' alone='' long=
+cpus=2 kernel_arguments='' live_options='' core='' alone='' long=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --fetch) fetch=yes; shift; continue ;;
+    --core) core=yes; shift; continue ;;
     --live-test-alone) alone=yes; shift; continue ;;
     --long) long=yes; shift; continue ;;
     --kernels | --filter | --bin | --out | --timeout | --vms | --beside | --cpus | --kernel-arguments | --live-options) [ $# -ge 2 ] || die "$1 needs a value" ;;
@@ -143,21 +146,24 @@ bin=$(cd "$bin" && pwd -P)
 live_test=$bin/test/live/live_test
 runfiles=$live_test.runfiles
 program() { find "$bin/lib" -name '*.runfiles' -prune -o -type f -perm -u+x -name "$1" -print -quit; }
-loader=$(program netmeter-loader) netmeter=$(program netmeter)
-static_loader=$(program netmeter-loader-static) static_netmeter=$(program netmeter-static)
-# In virtual machines they follow the live tests. A host may refuse what an eviction
-# needs, so its tests run there.
-others=(test/program/stress_test test/program/verifier_test lib/evict/evict_root_test) copied=()
-if [ -n "$alone" ]; then others=(); fi
-for test in ${others[@]+"${others[@]}"}; do
-  [ "$kernels" = host ] || [ -x "$bin/$test" ] || die "$test is not in $bin: bazel build //..."
+loader=$(program netmeter-loader) static_loader=$(program netmeter-loader-static)
+# These follow: the first on each kernel, the others in virtual machines only. A host may
+# refuse what an eviction needs, so its tests run there.
+others=(test/apps/live/apps_live_test)
+if [ -n "$core$alone" ]; then others=(); fi
+host_others=("${others[@]/#/$bin/}") copied=()
+if [ "$kernels" != host ] && [ -z "$alone" ]; then
+  others+=(test/program/stress_test test/program/verifier_test lib/evict/evict_root_test)
+fi
+for test in "${others[@]}"; do
+  [ -x "$bin/$test" ] || die "$test is not in $bin: bazel build //..."
   copied+=(-f "$bin/$test")
 done
-if [ ! -x "$live_test" ] || [ ! -d "$runfiles/libnetmeter" ] || [ -z "$loader" ] || [ -z "$netmeter" ]; then
-  die "live_test, netmeter-loader or netmeter is not in $bin: bazel build //..."
+if [ ! -x "$live_test" ] || [ ! -d "$runfiles/libnetmeter" ] || [ -z "$loader" ]; then
+  die "live_test or netmeter-loader is not in $bin: bazel build //..."
 fi
-if [ "$kernels" != host ] && { [ -z "$static_loader" ] || [ -z "$static_netmeter" ]; }; then
-  die "a static program is not in $bin: bazel build //..."
+if [ "$kernels" != host ] && [ -z "$static_loader" ]; then
+  die "netmeter-loader-static is not in $bin: bazel build //..."
 fi
 
 if [ -z "$out" ]; then
@@ -241,16 +247,16 @@ vm_lane() {
   done
   # The dynamic linker takes most of an emulated guest's time.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \
-    -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" ${copied[@]+"${copied[@]}"} -M 1024 -s "$cpus" -t $((seconds + 60)) -o "$out/$lane" -- \
-    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$(tests_of "$own")" "$seconds" ${others[@]+"${others[@]/#*\//\/t\/}"} > "$out/$lane/log" 2>&1
+    -f "$static_loader:/bin/netmeter-loader" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" "${copied[@]}" -M 1024 -s "$cpus" -t $((seconds + 60)) -o "$out/$lane" -- \
+    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$(tests_of "$own")" "$seconds" "${others[@]/#*\//\/t\/}" > "$out/$lane/log" 2>&1
 }
 
 host_lane() {
   mkdir "$out/host/bin"
-  ln -s "$loader" "$netmeter" "$out/host/bin/"
+  ln -s "$loader" "$out/host/bin/"
   # --foreground: stays in the process group, which cleanup ends.
   PATH=$out/host/bin:$PATH NETMETER_LIVE_SHARDS=3 timeout --foreground -k 5 $((seconds + 60)) sh "$here/lane.sh" \
-    ./test/live/live_test "$runfiles" "$(tests_of "$host_filter")" "$seconds" > "$out/host/log" 2>&1 < /dev/null
+    ./test/live/live_test "$runfiles" "$(tests_of "$host_filter")" "$seconds" "${host_others[@]}" > "$out/host/log" 2>&1 < /dev/null
 }
 
 run_lane() {

@@ -21,7 +21,7 @@ struct SoakOptions {
   bool clock_jumps = false;  // sets the clock an hour ahead and back
 };
 
-extern SoakOptions soak_options;
+inline SoakOptions soak_options;
 
 }  // namespace internal
 }  // namespace netmeter

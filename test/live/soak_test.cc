@@ -36,9 +36,6 @@
 
 namespace netmeter {
 namespace internal {
-
-SoakOptions soak_options;
-
 namespace {
 
 using Clock = std::chrono::steady_clock;

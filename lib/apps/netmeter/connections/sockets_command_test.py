@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """`netmeter sockets` from outside: JSON, protobuf, table and options, on sockets
-of this process. No meter and no root are needed; test/live/sock_diag_test.cc has
-both."""
+of this process. No meter and no root are needed; test/apps/live/sock_diag_test.cc
+has both."""
 
 import contextlib
 import csv

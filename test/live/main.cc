@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The live tests: real traffic between network namespaces, and a meter on the
+// The main() of live tests: real traffic between network namespaces, and a meter on the
 // cgroup of one side or both. Needs root, nothing else but
 //
 //   live_test [--loader=PATH to netmeter-loader] [--actor=PATH to live_actor]

@@ -3,6 +3,7 @@
 // both ends, they sum up to what the meters counted. flows_root_test.py has more of
 // them, and the program.
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,7 +20,6 @@
 
 #include "lib/apps/connections/flow.h"
 #include "lib/apps/connections/follower.h"
-#include "test/live/connections.h"
 #include "test/live/world.h"
 
 namespace netmeter {
