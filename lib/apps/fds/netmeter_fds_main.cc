@@ -27,8 +27,8 @@ Without --group, the group of the pins counts, as it is at each request.
 Runs until SIGTERM or SIGINT. Needs root, or socket activation and access to
 the pins.
 
-Exit status: 0 after a signal, or idle; 1 failed, one line on stderr says
-why; 2 wrong usage.
+Exit status: 0 after a signal; 1 failed, one line on stderr says why; 2 wrong
+usage.
 
 Examples:
   netmeter-fds                     for the meter of this host, at
@@ -66,11 +66,6 @@ int Main(int argc, char** argv) {
                  "pins; a socket made before the first load belongs to\n"
                  "netmeter)")
       .Type("GROUP");
-  flags
-      .AddOption("--idle-seconds", &options.idle_seconds,
-                 "Exit after this time without a client (default: never)")
-      .Type("N")
-      .InRange(0, 86400, Option::InHelp::kNo);
   flags.SetFooter(kFooter);
   std::string help;
   const absl::Status parsed = flags.Parse(argc, argv, &help);

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -46,110 +45,19 @@ using Clock = std::chrono::steady_clock;
 
 // The group while no meter is loaded.
 constexpr char kDefaultGroup[] = "netmeter";
-constexpr std::chrono::seconds kSweep{1};
-constexpr std::chrono::minutes kQuiet{1};
-
-// Reports that a state began or changed: one line, then none for a minute, so that a
-// client cannot fill the log by making it begin and end.
-class Notice {
- public:
-  void Begin(const std::string& line) {
-    if (line == said_ || Quiet()) return;
-    said_ = line;
-    quiet_until_ = Clock::now() + kQuiet;
-    std::cerr << "netmeter-fds: " << line << std::endl;
-  }
-  void End() { said_.clear(); }
-  bool Quiet() const { return Clock::now() < quiet_until_; }
-
- private:
-  std::string said_;               // the line of the present state
-  Clock::time_point quiet_until_;  // the epoch, long ago
-};
-
-// The server's ends of connections whose clients have not read their answer. Without
-// CAP_SYS_RESOURCE and CAP_SYS_ADMIN, which the server has dropped, the kernel allows
-// all processes of a user together RLIMIT_NOFILE descriptors in unread messages
-// (ETOOMANYREFS of unix(7)). A message waits in the client's socket even after the
-// server closes its end, so it cannot be withdrawn. Without a limit, a client that
-// reads nothing could keep all others from an answer.
-class UnreadAnswers {
- public:
-  UnreadAnswers() {
-    rlimit descriptors = {};
-    getrlimit(RLIMIT_NOFILE, &descriptors);
-    limit_ = static_cast<size_t>(descriptors.rlim_cur);
-    of_a_user_ = std::max<size_t>(std::min<size_t>(256, limit_ / 20), 1);
-  }
-
-  bool empty() const { return count_ == 0; }
-  size_t limit() const { return limit_; }
-
-  // Whether `uid` may have one more answer, with this number of descriptors. Leaves a
-  // quarter of the limit to other processes of the server's user.
-  bool HasRoomFor(uid_t uid, size_t descriptors) {
-    const size_t in_all = std::max<size_t>(limit_ / descriptors / 4 * 3, 1);
-    User& user = users_[uid];
-    Sweep(&user);
-    if (user.ends.size() >= of_a_user_) {
-      user.refused.Begin(absl::StrCat(
-          "user ", uid, " has ", user.ends.size(),
-          " unread answers, and gets no more until some are read or closed"));
-      return false;
-    }
-    user.refused.End();
-    if (count_ >= in_all) {
-      full_.Begin(absl::StrCat(
-          "all users together have ", count_,
-          " unread answers, and get no more until some are read or closed"));
-      return false;
-    }
-    full_.End();
-    return true;
-  }
-
-  void Add(uid_t uid, UniqueFd end) {
-    users_[uid].ends.push_back(std::move(end));
-    count_++;
-  }
-
-  void SweepAll() {
-    for (auto entry = users_.begin(); entry != users_.end();) {
-      User& user = entry->second;
-      Sweep(&user);
-      const bool over = user.ends.empty() && !user.refused.Quiet();
-      entry = over ? users_.erase(entry) : std::next(entry);
-    }
-  }
-
- private:
-  struct User {
-    std::vector<UniqueFd> ends;
-    Notice refused;
-  };
-
-  // Whether the answer is still unread. SIOCOUTQ is also 0 if the client is gone, as
-  // the kernel frees the message then. POLLHUP would not tell: after the client's
-  // shutdown(2) the message and its descriptors still wait in its socket.
-  static bool Waits(const UniqueFd& end) {
-    int bytes = 0;
-    return ioctl(end.get(), SIOCOUTQ, &bytes) == 0 && bytes != 0;
-  }
-
-  void Sweep(User* user) {
-    const auto read =
-        std::remove_if(user->ends.begin(), user->ends.end(),
-                       [](const UniqueFd& end) { return !Waits(end); });
-    count_ -= static_cast<size_t>(user->ends.end() - read);
-    user->ends.erase(read, user->ends.end());
-  }
-
-  size_t limit_ = 0;      // RLIMIT_NOFILE
-  size_t of_a_user_ = 0;  // the most unread answers of one user
-  size_t count_ = 0;      // the unread answers now
-  std::map<uid_t, User> users_;
-  Notice full_;
-};
+// How many answers a user may leave unread. Without CAP_SYS_RESOURCE and CAP_SYS_ADMIN,
+// which the server has dropped, the kernel allows all processes of a user together
+// RLIMIT_NOFILE descriptors in unread messages (ETOOMANYREFS of unix(7)). A message
+// cannot be withdrawn: it waits in the client's socket even after the server closes its
+// end. Without this quota, a client that reads nothing could keep all others from an
+// answer.
+size_t UnreadQuota() {
+  static_assert(kReadableMaps <
+                20);  // so one user stays below the kernel's limit
+  rlimit descriptors = {};
+  getrlimit(RLIMIT_NOFILE, &descriptors);
+  return std::clamp<size_t>(descriptors.rlim_cur / 20, 1, 256);
+}
 
 // Returns 0 or an errno.
 int SendDescriptors(int client, const SharedMapFds& maps) {
@@ -177,65 +85,26 @@ int SendDescriptors(int client, const SharedMapFds& maps) {
   return sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
-// Removes the socket that a killed server left at `path`, and no other: connect(2) says
-// ECONNREFUSED only if no process holds the socket, whatever its type. (If two servers
-// of one path start within the same microseconds, the later one gets the path.)
+// Removes the socket that a killed server left at `path`, and nothing else: for a socket,
+// connect(2) says ECONNREFUSED only if no process holds it. (If two servers of one path
+// start within the same microseconds, the later one gets the path.)
 absl::Status RemoveStaleSocket(const std::string& path,
                                const sockaddr_un& address) {
-  struct stat about;
-  if (lstat(path.c_str(), &about) != 0) {
-    return errno == ENOENT ? absl::OkStatus()
-                           : ErrnoStatus(errno, absl::StrCat("serve ", path));
-  }
-  if (!S_ISSOCK(about.st_mode)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(path, " exists and is not a socket"));
-  }
   // Non-blocking, so that a full queue does not block.
   UniqueFd probe(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe.ok()) return ErrnoStatus(errno, "socket");
-  const int error =
-      connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
-              sizeof(address)) == 0
-          ? 0
-          : errno;
-  switch (error) {
-    case ECONNREFUSED:
-      if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-        return ErrnoStatus(errno, absl::StrCat("remove ", path));
-      }
+  struct stat about;
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
+              sizeof(address)) != 0) {
+    if (errno == ENOENT) return absl::OkStatus();
+    if (errno == ECONNREFUSED && lstat(path.c_str(), &about) == 0 &&
+        S_ISSOCK(about.st_mode) && unlink(path.c_str()) == 0) {
       return absl::OkStatus();
-    case 0:
-    case EAGAIN:  // its queue is full
-      return absl::AlreadyExistsError(
-          absl::StrCat(path, " is in use by another server"));
-    case EPROTOTYPE:
-      return absl::AlreadyExistsError(absl::StrCat(
-          path, " is a socket of another program (choose another --socket)"));
-    default:
-      return ErrnoStatus(error, absl::StrCat("probe ", path),
-                         "choose another --socket");
+    }
   }
-}
-
-// What socket activation hands over may be anything: accept(2) on a datagram
-// socket fails at once, for ever.
-absl::Status CheckListener(int fd) {
-  int domain = 0, type = 0, listens = 0;
-  socklen_t size = sizeof(int);
-  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
-      getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 ||
-      getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("descriptor ", fd));
-  }
-  if (domain != AF_UNIX || type != SOCK_STREAM || listens == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("descriptor ", fd,
-                     " is not a listening Unix stream socket (in the systemd "
-                     "unit: ListenStream=PATH, Accept=no)"));
-  }
-  return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      path, " is in use (stop the other server, or choose another --socket)"));
 }
 
 // The group that may read, by the mode of the pins. NotFound: no pins.
@@ -270,10 +139,11 @@ bool IsMember(int client, const ucred& peer, gid_t group) {
          std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-// `group`: from --group.
+// `group`: from --group. On success sets `bound` to the address.
 absl::StatusOr<UniqueFd> Listen(const std::string& path,
                                 const std::string& pin_dir,
-                                std::optional<gid_t> group) {
+                                std::optional<gid_t> group,
+                                sockaddr_un* bound) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -286,16 +156,17 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
   // No meter is loaded.
   if (absl::IsNotFound(gid.status())) gid = FindGroup(kDefaultGroup);
   if (!gid.ok()) return gid.status();
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.ok()) return ErrnoStatus(errno, "socket");
   NETMETER_RETURN_IF_ERROR(RemoveStaleSocket(path, address));
   const mode_t mask =
       umask(0177);  // no client can connect before the chmod below
-  const int bound =
-      bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  const int error = errno;
+  const int error = bind(fd.get(), reinterpret_cast<sockaddr*>(&address),
+                         sizeof(address)) == 0
+                        ? 0
+                        : errno;
   umask(mask);
-  if (bound != 0) return ErrnoStatus(error, absl::StrCat("bind ", path));
+  if (error != 0) return ErrnoStatus(error, absl::StrCat("bind ", path));
   if (chown(path.c_str(), 0, *gid) != 0 || chmod(path.c_str(), 0660) != 0 ||
       listen(fd.get(), 128) != 0) {
     const absl::Status status =
@@ -303,6 +174,7 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
     unlink(path.c_str());
     return status;
   }
+  *bound = address;
   return fd;
 }
 
@@ -332,39 +204,50 @@ class Server {
   Server(const ServeOptions& options, std::optional<gid_t> group)
       : options_(options), group_(group) {}
 
-  // Serves until `stop` is readable or the server is idle.
-  absl::Status Run(int listener, int stop);
+  // Returns only if accept(2) fails for ever.
+  absl::Status Run(int listener);
 
  private:
-  // How long poll(2) may wait, in milliseconds; -1: without limit.
-  int PollTimeout() const;
+  // Why a client gets no answer; each has a line of its own in the log.
+  enum Reason {
+    kConnection,
+    kWritable,
+    kMaps,
+    kGroup,
+    kMember,
+    kUnread,
+    kSend
+  };
+  struct Said {
+    std::string line;
+    Clock::time_point at;
+  };
+
+  void Say(Reason reason, const std::string& line);
   bool MayRead(int client, const ucred& peer);
+  bool MayLeaveUnread(uid_t uid);
   void Answer(UniqueFd client);
 
   const ServeOptions& options_;
   const std::optional<gid_t> group_;
-  UnreadAnswers unread_;
-  Clock::time_point next_sweep_ = Clock::now() + kSweep;
-  Clock::time_point last_client_ = Clock::now();
-  Notice no_connection_;
-  Notice could_write_;
-  Notice no_maps_;
-  Notice no_group_;
-  Notice no_member_;
-  Notice not_sent_;
+  const size_t quota_ = UnreadQuota();
+  // The server's ends of the connections whose answers were unread at the last look.
+  std::multimap<uid_t, UniqueFd> unread_;
+  std::map<Reason, Said> said_;
 };
 
-// An unread answer keeps the server from exiting: the next server would not know of it,
-// and a user could get a full quota from each.
-int Server::PollTimeout() const {
-  if (unread_.empty() && options_.idle_seconds == 0) return -1;
-  const auto until =
-      unread_.empty()
-          ? last_client_ + std::chrono::seconds(options_.idle_seconds)
-          : next_sweep_;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+// A client must not fill the log: for each reason one line a minute, and the line that
+// was said last only after an hour.
+void Server::Say(Reason reason, const std::string& line) {
+  const Clock::time_point now = Clock::now();
+  const auto [found, first] = said_.try_emplace(reason);
+  Said& said = found->second;
+  if (!first && now - said.at < (line == said.line ? std::chrono::minutes(60)
+                                                   : std::chrono::minutes(1))) {
+    return;
+  }
+  said = {line, now};
+  std::cerr << "netmeter-fds: " << line << std::endl;
 }
 
 // The mode of the socket is not enough: the socket may come from a unit, or be older
@@ -374,106 +257,101 @@ bool Server::MayRead(int client, const ucred& peer) {
   const absl::StatusOr<gid_t> group =
       group_ ? *group_ : GroupOfPins(options_.pin_dir);
   if (!group.ok()) {
-    no_group_.Begin(std::string(group.status().message()));
+    Say(kGroup, std::string(group.status().message()));
     return false;
   }
-  no_group_.End();
   if (!IsMember(client, peer, *group)) {
-    no_member_.Begin(absl::StrCat("refused user ", peer.uid, ": only group ",
-                                  *group, " may read the meter at ",
-                                  options_.pin_dir));
+    Say(kMember,
+        absl::StrCat("refused user ", peer.uid, ": only group ", *group,
+                     " may read the meter at ", options_.pin_dir));
     return false;
   }
-  no_member_.End();
   return true;
+}
+
+// SIOCOUTQ is 0 when the client has read the answer or is gone, as the kernel frees the
+// message then. POLLHUP would not tell: after the client's shutdown(2) the message and
+// its descriptors still wait in its socket.
+bool Server::MayLeaveUnread(uid_t uid) {
+  for (auto end = unread_.begin(); end != unread_.end();) {
+    int bytes = 0;
+    const bool waits =
+        ioctl(end->second.get(), SIOCOUTQ, &bytes) == 0 && bytes != 0;
+    end = waits ? std::next(end) : unread_.erase(end);
+  }
+  if (unread_.count(uid) < quota_) return true;
+  Say(kUnread, absl::StrCat("user ", uid, " has ", quota_,
+                            " unread answers, and gets no more until some are "
+                            "read or closed"));
+  return false;
 }
 
 void Server::Answer(UniqueFd client) {
   // It may have changed since the last client.
-  if (UnprivilegedBpfDisabled() == 0) {
-    could_write_.Begin(kCouldWrite);
-    return;
-  }
-  could_write_.End();
+  if (UnprivilegedBpfDisabled() == 0) return Say(kWritable, kCouldWrite);
   ucred peer = {};
   socklen_t size = sizeof(peer);
   if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    no_connection_.Begin(absl::StrCat("SO_PEERCRED: ", strerror(errno)));
-    return;
+    return Say(kConnection, absl::StrCat("SO_PEERCRED: ", strerror(errno)));
   }
   // Opened as a reader opens them, so that `info` never comes with older maps. And
   // opened before the check of the client, so that they do not belong to a later load
   // than the one checked.
   const absl::StatusOr<SharedMapFds> maps = OpenAll(options_.pin_dir);
-  if (!maps.ok()) {
-    no_maps_.Begin(std::string(maps.status().message()));
-    return;
-  }
-  no_maps_.End();
+  if (!maps.ok()) return Say(kMaps, std::string(maps.status().message()));
   if (!MayRead(client.get(), peer)) {
     send(client.get(), &kDescriptorsRefused, sizeof(kDescriptorsRefused),
          MSG_NOSIGNAL | MSG_DONTWAIT);
     return;
   }
-  const auto descriptors = std::count_if(
-      maps->begin(), maps->end(), [](const UniqueFd& map) { return map.ok(); });
-  if (!unread_.HasRoomFor(peer.uid, static_cast<size_t>(descriptors))) return;
+  if (!MayLeaveUnread(peer.uid)) return;
   const int error = SendDescriptors(client.get(), *maps);
   if (error == ETOOMANYREFS) {
-    not_sent_.Begin(absl::StrCat(
-        "processes of user ", getuid(), " have more than ", unread_.limit(),
-        " descriptors (RLIMIT_NOFILE) in unread messages: no client gets an "
-        "answer until some are read or closed"));
-  } else if (error != 0 && error != EPIPE &&
-             error != ECONNRESET) {  // the client left
-    not_sent_.Begin(absl::StrCat("send descriptors to user ", peer.uid, ": ",
-                                 strerror(error)));
+    return Say(kSend,
+               absl::StrCat("unread messages from processes of user ", getuid(),
+                            " have more descriptors than RLIMIT_NOFILE allows: "
+                            "no client gets an answer until some are read or "
+                            "closed"));
   }
-  if (error != 0) return;
-  not_sent_.End();
+  if (error == EPIPE || error == ECONNRESET) return;  // the client left
+  if (error != 0) {
+    return Say(kSend, absl::StrCat("send descriptors to user ", peer.uid, ": ",
+                                   strerror(error)));
+  }
   // The client sees a closed connection, and sending fails. The server still sees
   // whether the client has read.
   shutdown(client.get(), SHUT_RDWR);
-  unread_.Add(peer.uid, std::move(client));
+  unread_.emplace(peer.uid, std::move(client));
 }
 
-absl::Status Server::Run(int listener, int stop) {
+absl::Status Server::Run(int listener) {
   for (;;) {
-    pollfd polled[] = {{listener, POLLIN, 0}, {stop, POLLIN, 0}};
-    const int ready = poll(polled, 2, PollTimeout());
-    if (ready < 0) {
-      if (errno == EINTR) continue;
-      return ErrnoStatus(errno, "poll");
-    }
-    if (polled[1].revents != 0) return absl::OkStatus();
-    if (ready == 0 && unread_.empty()) return absl::OkStatus();  // idle
-    if (Clock::now() >= next_sweep_) {
-      unread_.SweepAll();
-      next_sweep_ = Clock::now() + kSweep;
-    }
-    if (ready == 0) continue;
-    last_client_ = Clock::now();
     UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (client.ok()) {
-      no_connection_.End();
       Answer(std::move(client));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
                errno == ENOMEM) {
-      no_connection_.Begin(
+      Say(kConnection,
           absl::StrCat("accept: ", strerror(errno), ": clients have to wait"));
       poll(nullptr, 0, 100);  // do not spin
-    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+    } else if (errno != EINTR && errno != ECONNABORTED) {
       // Any other error would repeat at once.
       return ErrnoStatus(errno, "accept");
     }
   }
 }
 
+// The socket that the server made; empty with a socket unit.
+sockaddr_un own_address;
+
+void RemoveOwnSocket() {
+  if (own_address.sun_path[0] != 0) unlink(own_address.sun_path);
+}
+
 }  // namespace
 
 absl::Status ServeDescriptors(const ServeOptions& options) {
   UniqueFd listener;
-  std::string own_path;
   const int fds = ActivatedDescriptors();
   if (fds == 0 && geteuid() != 0) {
     return absl::PermissionDeniedError("run as root");
@@ -490,10 +368,8 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
           "LISTEN_FDS is ", fds, ": expected one listening socket"));
     }
     listener = UniqueFd(kFirstActivated);
-    const absl::Status passed = CheckListener(listener.get());
-    if (!passed.ok()) return passed;
     if (fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0 ||
-        fcntl(listener.get(), F_SETFL, O_NONBLOCK) != 0) {
+        fcntl(listener.get(), F_SETFL, 0) != 0) {  // accept(2) waits
       return ErrnoStatus(errno, "descriptor 3");
     }
   } else {
@@ -503,32 +379,22 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
     if (UnprivilegedBpfDisabled() == 0) {
       return absl::FailedPreconditionError(kCouldWrite);
     }
-    own_path = options.socket.empty() ? absl::StrCat(options.pin_dir, ".sock")
-                                      : options.socket;
-    absl::StatusOr<UniqueFd> made = Listen(own_path, options.pin_dir, group);
+    absl::StatusOr<UniqueFd> made =
+        Listen(options.socket.empty() ? absl::StrCat(options.pin_dir, ".sock")
+                                      : options.socket,
+               options.pin_dir, group, &own_address);
     if (!made.ok()) return made.status();
     listener = std::move(*made);
   }
-
-  const absl::Status dropped = DropPrivilegesOfReader();
-  if (!dropped.ok()) {
-    if (!own_path.empty()) unlink(own_path.c_str());
-    return dropped;
+  for (const int ends : {SIGTERM, SIGINT}) {
+    signal(ends, [](int) {
+      RemoveOwnSocket();
+      _exit(0);
+    });
   }
-
-  // A descriptor, because a handler could run just before poll(2), which would then
-  // wait for the next client.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
-  UniqueFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
-
-  const absl::Status status =
-      stop.ok() ? Server(options, group).Run(listener.get(), stop.get())
-                : ErrnoStatus(errno, "signalfd");
-  if (!own_path.empty()) unlink(own_path.c_str());
+  absl::Status status = DropPrivilegesOfReader();
+  if (status.ok()) status = Server(options, group).Run(listener.get());
+  RemoveOwnSocket();
   return status;
 }
 

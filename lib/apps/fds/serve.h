@@ -18,15 +18,13 @@ struct ServeOptions {
   std::string pin_dir = kDefaultPinDir;
   std::string socket;  // empty: <pin_dir>.sock; unused with LISTEN_FDS
   std::string group;   // empty: the group of the loaded meter's pins, see below
-  // Exit after this time without a client, once all answers are read; 0: never.
-  int idle_seconds = 0;
 };
 
-// Serves until SIGTERM, SIGINT or idle. With LISTEN_FDS=1 in the environment
-// (sd_listen_fds(3)) it uses the passed socket, a listening Unix stream socket.
-// Otherwise it makes one with mode 0660, and removes it at the end. Each client gets
-// one message, kDescriptorProtocol and the descriptors; then the connection ends. The
-// server reads nothing from clients and waits for none.
+// Serves until SIGTERM or SIGINT, which end the process with status 0. With LISTEN_FDS=1
+// in the environment (sd_listen_fds(3)) it uses the passed socket, a listening Unix
+// stream socket. Otherwise it makes one with mode 0660, and removes it at the end. Each
+// client gets one message, kDescriptorProtocol and the descriptors; then the connection
+// ends. The server reads nothing from clients and waits for none.
 //
 // Descriptors go to root, by SO_PEERCRED, and to the members of one group, by
 // SO_PEERCRED and SO_PEERGROUPS. The group is `group`, or the one that may read the
@@ -36,11 +34,9 @@ struct ServeOptions {
 //
 // The kernel counts descriptors that were sent and not read against RLIMIT_NOFILE
 // (ETOOMANYREFS of unix(7)). So a user, by SO_PEERCRED, may leave min(256,
-// RLIMIT_NOFILE / 20) answers unread, and all users together 3/4 of the kernel's limit.
-// The server's end stays open until the client has read or is gone. A user above the
-// limit gets no answer, and the connection is closed at once. A line on stderr says
-// when that begins, when clients are refused, and when the kernel refuses because of
-// messages from other processes of the server's user; each at most once a minute.
+// RLIMIT_NOFILE / 20) answers unread. A user with more gets no answer, and the
+// connection is closed at once. Lines on stderr say why clients got no descriptors, at
+// most one a minute for each reason.
 absl::Status ServeDescriptors(const ServeOptions& options);
 
 }  // namespace internal
