@@ -13,7 +13,6 @@ meter with these uplinks. All cables are without offloads and ARP, so each packe
 
 import json
 import os
-import subprocess
 import unittest
 
 import lab
@@ -74,66 +73,6 @@ for _ in range(100):
 SENT = 100000
 
 
-class Network:
-    """Another network namespace, by its name in /run/netns."""
-
-    def __init__(self, test, name):
-        self.name = "netmeter-%s-%d" % (name, os.getpid())
-        self.enter = ["ip", "netns", "exec", self.name]
-        lab.run("ip", "netns", "add", self.name)
-        test.addClassCleanup(lab.run, "ip", "netns", "delete", self.name)
-        self.run("ip", "link", "set", "lo", "up")
-
-    def run(self, *arguments, **options):
-        return lab.run(*self.enter, *arguments, **options)
-
-    def start(self, test, *arguments, **options):
-        process = subprocess.Popen(
-            [*self.enter, *arguments], stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent, **options
-        )
-        test.addClassCleanup(process.wait)
-        test.addClassCleanup(process.kill)
-        for pipe in (process.stdin, process.stdout):
-            if pipe:
-                test.addClassCleanup(pipe.close)
-        return process
-
-    def serve(self, test, source, *arguments):
-        """Starts a server in Python, which prints "ready"."""
-        assert self.start(test, lab.PYTHON, "-c", source, *arguments).stdout.readline() == b"ready\n"
-
-    def join(self, here, there, network):
-        """A cable without offloads, without IPv6 and without ARP."""
-        lab.run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", self.name)
-        for run, link, own, other in ((lab.run, here, 1, 2), (self.run, there, 2, 1)):
-            run("sysctl", "-qw", "net.ipv6.conf.%s.disable_ipv6=1" % link)
-            run("ethtool", "-K", link, "tso", "off", "gso", "off", "gro", "off")
-            run("ip", "link", "set", link, "address", "02:00:00:00:%02x:%02x" % (network, own))
-            run("ip", "address", "add", "10.77.%d.%d/24" % (network, own), "dev", link)
-            run("ip", "link", "set", link, "up")
-            mac = "02:00:00:00:%02x:%02x" % (network, other)
-            run("ip", "neighbour", "replace", "10.77.%d.%d" % (network, other), "lladdr", mac, "dev", link, "nud", "permanent")
-
-    def join_ipv6(self, here, there, network):
-        """IPv6 on a cable, also without packets of the kernel's own."""
-        for run, link, own, peer in ((lab.run, here, 1, 2), (self.run, there, 2, 1)):
-            run("ip6tables", "-A", "OUTPUT", "-o", link, "-p", "icmpv6", "-j", "DROP")
-            run("ip", "link", "set", link, "addrgenmode", "none")
-            run("sysctl", "-qw", "net.ipv6.conf.%s.disable_ipv6=0" % link)
-            run("ip", "-6", "address", "add", "fd77:%d::%d/64" % (network, own), "dev", link, "nodad")
-            mac = "02:00:00:00:%02x:%02x" % (network, peer)
-            address = "fd77:%d::%d" % (network, peer)
-            run("ip", "neighbour", "replace", address, "lladdr", mac, "dev", link, "nud", "permanent")
-
-
-def counters():
-    """{link: {"tx": (bytes, packets), "rx": ...}} as the interfaces have it."""
-    return {
-        link["ifname"]: {way: (link["stats64"][way]["bytes"], link["stats64"][way]["packets"]) for way in ("tx", "rx")}
-        for link in json.loads(lab.run("ip", "-json", "-statistics", "link", "show"))
-    }
-
-
 def keep_neighbours(*runs):
     """No ARP for known neighbours from now on. runs: lab.run, or a Network's."""
     for run in runs:
@@ -149,8 +88,8 @@ class GatewayTest(unittest.TestCase):
     def setUpClass(cls):
         lab.private_network()
         cls.directory = lab.temporary_directory(cls)
-        cls.internet = Network(cls, "internet")
-        cls.lan = Network(cls, "lan")
+        cls.internet = lab.Network()
+        cls.lan = lab.Network()
         cls.internet.join("sat0", "there0", 1)
         cls.internet.join("wwan3", "there1", 2)
         cls.lan.join("lan0", "host0", 3)
@@ -177,9 +116,9 @@ class GatewayTest(unittest.TestCase):
     @classmethod
     def add_container(cls, number):
         """A network behind the bridge."""
-        pod = Network(cls, "pod%d" % number)
+        pod = lab.Network()
         port = "port%d" % number
-        lab.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", pod.name)
+        lab.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", pod.path)
         lab.run("ip", "link", "set", port, "master", "br0", "up")
         pod.run("ip", "address", "add", "10.80.0.%d/24" % number, "dev", "eth0")
         pod.run("ip", "link", "set", "eth0", "up")
@@ -192,7 +131,7 @@ class GatewayTest(unittest.TestCase):
         cls.meter = lab.Meter(cls.__name__.lower())
         cls.addClassCleanup(cls.meter.close)
         # What was counted before the load is no part of it.
-        cls.before = counters()
+        cls.before = lab.counters()
         cls.meter.load(config, group)
 
     def steady(self, read):
@@ -201,9 +140,9 @@ class GatewayTest(unittest.TestCase):
 
         def read_steadily():
             nonlocal result
-            links = counters()
+            links = lab.counters()
             result = read(), links
-            return counters() == links
+            return lab.counters() == links
 
         lab.wait_for(read_steadily, "interfaces that count nothing")
         return result

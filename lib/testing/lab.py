@@ -68,47 +68,98 @@ def run(*arguments, **options):
 
 
 def private_network():
-    """Call it once per process, before it has threads."""
+    """The calling thread's. Call it once per process, before it has threads."""
     _check(_LIBC.unshare(CLONE_NEWNET), "unshare (root is needed)")
     run("ip", "link", "set", "lo", "up")
 
 
-class Cloud:
-    """A second network namespace, joined to this one by a cable without
-    offloads: each packet on it is real."""
-
-    HERE, THERE = "10.88.0.1", "10.88.0.2"
+class Network:
+    """Another network namespace."""
 
     def __init__(self):
-        own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        _check(_LIBC.unshare(CLONE_NEWNET), "unshare")
-        self.network = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        run("ip", "link", "set", "lo", "up")
-        _check(_LIBC.setns(own, CLONE_NEWNET), "setns")
-        self.own = own
-        cloud = "/proc/%d/fd/%d" % (os.getpid(), self.network)
-        run("ip", "link", "add", "gate", "type", "veth", "peer", "name", "cloud")
-        run("ip", "link", "set", "cloud", "netns", cloud)
-        self._up("gate", self.HERE)
-        with self.inside():
-            self._up("cloud", self.THERE)
+        self._own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        private_network()
+        self._there = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._go(self._own)
+        self.path = "/proc/%d/fd/%d" % (os.getpid(), self._there)
+        self.enter = ["nsenter", "--net=" + self.path]
 
-    def _up(self, link, address):
-        # No IPv6, whose neighbour discovery would send packets at any time.
-        with open("/proc/sys/net/ipv6/conf/%s/disable_ipv6" % link, "w") as file:
-            file.write("1")
-        run("ethtool", "-K", link, "tso", "off", "gso", "off", "gro", "off")
-        run("ip", "address", "add", address + "/24", "dev", link)
-        run("ip", "link", "set", link, "up")
+    @staticmethod
+    def _go(network):
+        _check(_LIBC.setns(network, CLONE_NEWNET), "setns")
 
     @contextlib.contextmanager
     def inside(self):
-        """The calling thread opens its sockets there."""
-        _check(_LIBC.setns(self.network, CLONE_NEWNET), "setns")
+        """The calling thread opens its sockets there, and starts programs there."""
+        self._go(self._there)
         try:
             yield
         finally:
-            _check(_LIBC.setns(self.own, CLONE_NEWNET), "setns")
+            self._go(self._own)
+
+    def run(self, *arguments, **options):
+        with self.inside():
+            return run(*arguments, **options)
+
+    def start(self, test, *arguments, **options):
+        """A process there, until the class of the test ends."""
+        with self.inside():
+            process = subprocess.Popen(arguments, stdout=subprocess.PIPE, preexec_fn=die_with_parent, **options)
+        test.addClassCleanup(process.wait)
+        test.addClassCleanup(process.kill)
+        for pipe in (process.stdin, process.stdout):
+            if pipe:
+                test.addClassCleanup(pipe.close)
+        return process
+
+    def serve(self, test, source, *arguments):
+        """Starts a server in Python, which prints "ready"; the process."""
+        server = self.start(test, PYTHON, "-c", source, *arguments)
+        assert server.stdout.readline() == b"ready\n"
+        return server
+
+    def join(self, here, there, network, addresses="10.77"):
+        """A cable on which each packet is real and of a socket: without offloads, without
+        IPv6, whose neighbour discovery would send packets at any time, and without ARP."""
+        run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", self.path)
+        for do, link, own, other in ((run, here, 1, 2), (self.run, there, 2, 1)):
+            mac, address = "02:00:00:00:%02x:%%02x" % network, "%s.%d.%%d" % (addresses, network)
+            do("sysctl", "-qw", "net.ipv6.conf.%s.disable_ipv6=1" % link)
+            do("ethtool", "-K", link, "tso", "off", "gso", "off", "gro", "off")
+            do("ip", "link", "set", link, "address", mac % own)
+            do("ip", "address", "add", address % own + "/24", "dev", link)
+            do("ip", "link", "set", link, "up")
+            do("ip", "neighbour", "replace", address % other, "lladdr", mac % other, "dev", link, "nud", "permanent")
+
+    def join_ipv6(self, here, there, network):
+        """IPv6 on a cable, also without packets of the kernel's own."""
+        for do, link, own, peer in ((run, here, 1, 2), (self.run, there, 2, 1)):
+            do("ip6tables", "-A", "OUTPUT", "-o", link, "-p", "icmpv6", "-j", "DROP")
+            do("ip", "link", "set", link, "addrgenmode", "none")
+            do("sysctl", "-qw", "net.ipv6.conf.%s.disable_ipv6=0" % link)
+            do("ip", "-6", "address", "add", "fd77:%d::%d/64" % (network, own), "dev", link, "nodad")
+            mac = "02:00:00:00:%02x:%02x" % (network, peer)
+            address = "fd77:%d::%d" % (network, peer)
+            do("ip", "neighbour", "replace", address, "lladdr", mac, "dev", link, "nud", "permanent")
+
+
+class Cloud(Network):
+    """A network that is joined to this one by the cable from "gate" to "cloud"."""
+
+    HERE, THERE = "10.88.0.1", "10.88.0.2"
+    MAC = "02:00:00:00:00:02"  # of THERE
+
+    def __init__(self):
+        super().__init__()
+        self.join("gate", "cloud", 0, "10.88")
+
+
+def counters():
+    """{link: {"tx": (bytes, packets), "rx": ...}} as the interfaces have it."""
+    return {
+        link["ifname"]: {way: (link["stats64"][way]["bytes"], link["stats64"][way]["packets"]) for way in ("tx", "rx")}
+        for link in json.loads(run("ip", "-json", "-statistics", "link", "show"))
+    }
 
 
 def _unescape_mount(field):

@@ -4,7 +4,6 @@
 
 `send` keeps as many tagged UDP sockets open as COUNT_FILE says, each a series of its own.
 """
-import os
 import select
 import socket
 import sys

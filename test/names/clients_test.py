@@ -322,8 +322,7 @@ class ClientsTest(unittest.TestCase):
 
     def set_mtu(self, mtu):
         lab.run("ip", "link", "set", "gate", "mtu", str(mtu))
-        with self.cloud.inside():
-            lab.run("ip", "link", "set", "cloud", "mtu", str(mtu))
+        self.cloud.run("ip", "link", "set", "cloud", "mtu", str(mtu))
 
     def test_post_quantum_hello_is_longer_than_a_segment(self):
         self.addCleanup(self.set_mtu, 1500)

@@ -12,7 +12,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 import unittest
 import zipfile
 

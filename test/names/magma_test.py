@@ -7,7 +7,6 @@ deployment guide has it: then only the call itself tells one service from anothe
 import json
 import os
 import re
-import subprocess
 import tempfile
 import unittest
 
@@ -170,17 +169,7 @@ class MagmaTest(unittest.TestCase):
 
     @classmethod
     def start_cloud(cls, *addresses):
-        with cls.cloud.inside():
-            server = subprocess.Popen(
-                [lab.PYTHON, "-c", CLOUD, cls.path("key"), cls.path("certificate"), *addresses],
-                stdout=subprocess.PIPE,
-                preexec_fn=lab.die_with_parent,
-            )
-        cls.addClassCleanup(server.stdout.close)
-        cls.addClassCleanup(server.wait)
-        cls.addClassCleanup(server.kill)
-        assert server.stdout.readline() == b"ready\n"
-        cls.server = server
+        cls.server = cls.cloud.serve(cls, CLOUD, cls.path("key"), cls.path("certificate"), *addresses)
 
     def command(self, *arguments):
         return ["unshare", "--mount", "sh", "-c", WITH_HOSTS, self.path("hosts"), *arguments]

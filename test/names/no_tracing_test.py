@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import unittest
 
 import lab

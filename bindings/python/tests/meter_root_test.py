@@ -4,12 +4,10 @@
 import dataclasses
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
 

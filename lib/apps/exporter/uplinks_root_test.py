@@ -13,7 +13,7 @@ import subprocess
 
 import lab
 import tools
-from gateway import HEADER, MEASURED, SERVICE, counters
+from gateway import HEADER, MEASURED, SERVICE
 
 GROUP = "54321"
 MEMBER = ["setpriv", "--reuid=65534", "--regid=65534", "--groups=" + GROUP]
@@ -44,7 +44,7 @@ class UplinkMetricsTest(tools.GatewayTest):
         result = None
 
         def cables():
-            return {link: count for link, count in counters().items() if link != "lo"}
+            return {link: count for link, count in lab.counters().items() if link != "lo"}
 
         def read_steadily():
             nonlocal result

@@ -84,9 +84,7 @@ class FleetTest(unittest.TestCase):
         cls.meter = lab.Meter("fleet")
         cls.addClassCleanup(cls.meter.close)
         cls.meter.load({})
-        answerer = m.start_in_cloud(cls.cloud, "-c", ANSWERER)
-        cls.addClassCleanup(m.end, answerer)
-        m.await_line(answerer, "ready")
+        cls.cloud.serve(cls, ANSWERER)
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         cls.meter.run([lab.PYTHON, "-c", GATEWAY, cls.cloud.THERE], env=env)
         print(cls.ask_estimate())

@@ -14,7 +14,6 @@ import threading
 import time
 import unittest
 
-import gateway
 import lab
 import metrics_lab as m
 import tools
@@ -116,8 +115,7 @@ def expressions():
 
 def interface_bytes():
     """What the gateway's end of the cable counted, by direction."""
-    (link,) = json.loads(lab.run("ip", "-json", "-statistics", "link", "show", "gate"))
-    return {way: link["stats64"][way]["bytes"] for way in ("tx", "rx")}
+    return {way: size for way, (size, _) in lab.counters()["gate"].items()}
 
 
 class CostPage(http.server.BaseHTTPRequestHandler):
@@ -153,9 +151,7 @@ class DashboardTest(unittest.TestCase):
         # Room for few series: what has none is `overflow`.
         cls.config = {"proxy_ports": [lab.PROXY_PORT], "max_series": MAX_SERIES, "uplinks": {"satellite": ["gate"]}}
         cls.meter.load(cls.config)
-        server = m.start_in_cloud(cls.cloud, "-c", SERVER, str(SERVER_PORT), str(TLS_PORT))
-        cls.addClassCleanup(m.end, server)
-        m.await_line(server, "ready")
+        cls.cloud.serve(cls, SERVER, str(SERVER_PORT), str(TLS_PORT))
         proxy = cls.meter.start([lab.PYTHON, "-c", PROXY, str(lab.PROXY_PORT), "0"], stdout=subprocess.PIPE)
         cls.addClassCleanup(m.end, proxy)
         m.await_line(proxy, "ready")
@@ -188,7 +184,7 @@ class DashboardTest(unittest.TestCase):
     @classmethod
     def forward(cls):
         """A datagram from a LAN behind the gateway."""
-        lan = gateway.Network(cls, "lan")
+        lan = lab.Network()
         lan.join("lan0", "eth0", 3)
         lan.run("ip", "route", "add", "default", "via", "10.77.3.1")
         lab.run("sysctl", "-qw", "net.ipv4.ip_forward=1")

@@ -52,9 +52,7 @@ class MagmadTest(unittest.TestCase):
         return zeros
 
     def test_example_service_reports_its_own_bytes(self):
-        cloud = m.start_in_cloud(self.cloud, m.CLOUD, "0.0.0.0:9443")
-        self.addCleanup(m.end, cloud)
-        m.await_line(cloud, "listening")
+        m.await_line(self.cloud.start(self, lab.PYTHON, m.CLOUD, "0.0.0.0:9443"), "listening")
         service = self.start([m.SERVICE303, "127.0.0.1:50051", self.cloud.THERE + ":9443", self.meter.pin_dir])
         for _ in range(3):
             self.assertEqual(m.await_line(service, ""), "reported\n")

@@ -8,11 +8,9 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.parse
 
 import lab
@@ -132,12 +130,6 @@ def get(address, path="/metrics", headers=None):
 
 def promtool(text):
     lab.run("promtool", "check", "metrics", input=text.encode())
-
-
-def start_in_cloud(cloud, *arguments):
-    """A program in the cloud's network."""
-    network = "/proc/%d/fd/%d" % (os.getpid(), cloud.network)
-    return subprocess.Popen(["nsenter", "--net=" + network, lab.PYTHON, *arguments], stdout=subprocess.PIPE)
 
 
 def await_line(process, word, stream=None):

@@ -33,9 +33,7 @@ class PrometheusTest(unittest.TestCase):
         cls.meter = lab.Meter("prometheus")
         cls.addClassCleanup(cls.meter.close)
         cls.load(64)
-        stub = m.start_in_cloud(cls.cloud, m.CLOUD_STUB)
-        cls.addClassCleanup(m.end, stub)
-        m.await_line(stub, "")
+        m.await_line(cls.cloud.start(cls, lab.PYTHON, m.CLOUD_STUB), "")
         service = cls.meter.start(
             [m.GATEWAY, "--cloud", cls.cloud.THERE + ":9000", "--datagrams", str(DATAGRAMS), "--listen", GATEWAY]
             + ["--pin-dir", cls.meter.pin_dir],

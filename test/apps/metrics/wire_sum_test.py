@@ -8,7 +8,6 @@ exporter, and its sum() is compared with the interface's own counters. No
 connection is closed before that: what follows a close (TIME_WAIT) reaches no
 socket of this host, and is a remainder with tests of its own."""
 
-import json
 import subprocess
 import time
 import unittest
@@ -72,10 +71,10 @@ for line in sys.stdin:
 
 def interface():
     """{counter: value} of the link to the cloud."""
-    (link,) = json.loads(lab.run("ip", "-json", "-statistics", "link", "show", "gate"))
-    counters = link["stats64"]
     return {
-        "%s_%s" % (direction, unit): counters[direction][unit] for direction in ("tx", "rx") for unit in ("bytes", "packets")
+        "%s_%s" % (direction, unit): value
+        for direction, counted in lab.counters()["gate"].items()
+        for unit, value in zip(("bytes", "packets"), counted)
     }
 
 
@@ -83,14 +82,11 @@ class WireSumTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.cloud = lab.Cloud()
-        cls.forget_arp()
         cls.directory = lab.temporary_directory(cls)
         cls.meter = lab.Meter("wiresum")
         cls.addClassCleanup(cls.meter.close)
         cls.meter.load({"proxy_ports": [lab.PROXY_PORT], "destination_suffixes": [".local"]})
-        answerer = m.start_in_cloud(cls.cloud, "-c", ANSWERER, str(CLOUD_PORT), str(TLS_PORT))
-        cls.addClassCleanup(m.end, answerer)
-        m.await_line(answerer, "ready")
+        cls.cloud.serve(cls, ANSWERER, str(CLOUD_PORT), str(TLS_PORT))
         proxy = cls.meter.start(
             [lab.PYTHON, "-c", PROXY, str(lab.PROXY_PORT), cls.cloud.THERE, str(CLOUD_PORT)], stdout=subprocess.PIPE
         )
@@ -99,19 +95,6 @@ class WireSumTest(unittest.TestCase):
         exporter = m.start_exporter(cls.meter.pin_dir)
         cls.addClassCleanup(m.end, exporter)
         m.start_prometheus(cls, {"netmeter": m.HTTP})
-
-    @classmethod
-    def forget_arp(cls):
-        """ARP is on the interface, and of no socket: both ends know each other."""
-        here = cls.mac_of("gate")
-        with cls.cloud.inside():
-            there = cls.mac_of("cloud")
-            lab.run("ip", "neigh", "replace", cls.cloud.HERE, "lladdr", here, "dev", "cloud", "nud", "permanent")
-        lab.run("ip", "neigh", "replace", cls.cloud.THERE, "lladdr", there, "dev", "gate", "nud", "permanent")
-
-    @staticmethod
-    def mac_of(link):
-        return lab.run("ip", "-brief", "link", "show", link).decode().split()[2]
 
     def start(self, name, address, port):
         service = lab.start_service(self, name, SERVICE, address, str(port))

@@ -62,10 +62,8 @@ class FlowsTest(unittest.TestCase):
             cls.server = socket.create_server((THERE, TCP), backlog=4096)
             cls.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             cls.udp.bind((THERE, UDP))
-            link = lab.run("ip", "-json", "link", "show", "cloud")
-            cls.mac = json.loads(link)[0]["address"]
         for address in (SILENT, SPOOFED):
-            lab.run("ip", "neighbour", "replace", address, "lladdr", cls.mac, "dev", "gate")
+            lab.run("ip", "neighbour", "replace", address, "lladdr", lab.Cloud.MAC, "dev", "gate")
         with open("/proc/sys/net/ipv4/tcp_synack_retries", "w") as file:
             file.write("1")
         cls.meter = lab.Meter("flows")
@@ -606,8 +604,7 @@ class FlowsTest(unittest.TestCase):
         self.meter.inside(datagrams, 5)
         self.wait_for_flows(follower, 1)
         # The kernel's own answers have no socket that a process made.
-        with self.cloud.inside():
-            lab.run("ping", "-c", "1", "-W", "5", HERE)
+        self.cloud.run("ping", "-c", "1", "-W", "5", HERE)
         (flow,) = [row for row in self.finish(follower) if row["record"] == "flow"]
         self.assertEqual((flow["protocol"], flow["transport"], flow["end"], flow["opened_by"]), ("icmp", "icmp", "closed", "local"))
         self.assertEqual((flow["remote_address"], flow["tx_packets"], flow["rx_packets"]), (THERE, 5, 5))

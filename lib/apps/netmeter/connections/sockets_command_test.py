@@ -14,7 +14,6 @@ import pty
 import pwd
 import random
 import re
-import signal
 import socket
 import struct
 import subprocess

@@ -13,7 +13,7 @@ import subprocess
 
 import lab
 import tools
-from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, SINK, Network, counters, keep_neighbours
+from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, SINK, keep_neighbours
 
 EXPORTER = lab.path("lib/apps/exporter/netmeter-exporter")
 
@@ -53,8 +53,8 @@ class BillTest(tools.GatewayTest):
             run("ip", "link", "set", "vx0", "up")
         cls.add_bridge()
         cls.pods = [cls.add_container(number) for number in (2, 3)]
-        cls.mac = Network(cls, "mac")
-        lab.run("ip", "link", "add", "mac0", "link", "wwan3", "netns", cls.mac.name, "type", "macvlan", "mode", "bridge")
+        cls.mac = lab.Network()
+        lab.run("ip", "link", "add", "mac0", "link", "wwan3", "netns", cls.mac.path, "type", "macvlan", "mode", "bridge")
         cls.mac.run("sysctl", "-qw", "net.ipv6.conf.mac0.disable_ipv6=1")
         cls.mac.run("ip", "address", "add", "10.77.2.3/24", "dev", "mac0")
         cls.mac.run("ip", "link", "set", "mac0", "up")
@@ -339,7 +339,7 @@ class MovesTest(tools.GatewayTest):
             self.assertEqual({row["uplink"]: row["tx_bytes"] for row in usage["rows"] if row["tx_bytes"]},
                              {name: sent for name, sent in expected.items() if sent})
             balance = self.balance()
-            counted = counters()["sat0"]["tx"]
+            counted = lab.counters()["sat0"]["tx"]
             was = self.before["sat0"]["tx"]
             for unit, now, before in zip(("bytes", "packets"), counted, was):
                 self.assertEqual(sum(balance[name]["tx"]["interface_" + unit] for name in expected), now - before)
@@ -376,7 +376,7 @@ class ForeignSysTest(tools.GatewayTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.foreign = Network(cls, "foreign")
+        cls.foreign = lab.Network()
         cls.foreign.run("ip", "link", "add", "sat0", "type", "bridge")
         cls.load({"uplinks": cls.UPLINKS})
         cls.database = os.path.join(cls.directory, "history.db")
@@ -384,11 +384,11 @@ class ForeignSysTest(tools.GatewayTest):
     def pass_and_record(self):
         """What sat0 has counted since the load, and what the history has."""
         self.meter.run([lab.PYTHON, "-c", SEND, "10.77.1.2"])
-        # `ip netns exec` mounts the other namespace's /sys.
-        here = [*self.foreign.enter, "nsenter", "--net=/proc/%d/ns/net" % os.getpid()]
+        here = [*self.foreign.enter, "unshare", "--mount", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh"]
+        here += ["nsenter", "--net=/proc/%d/ns/net" % os.getpid()]
         lab.run(*here, tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", self.database)
         usage = lab.run(tools.NETMETER, "usage", "--database", self.database, "--json", "--path", "interface", "--uplink", "satellite")
-        now, was = counters()["sat0"]["tx"], self.before["sat0"]["tx"]
+        now, was = lab.counters()["sat0"]["tx"], self.before["sat0"]["tx"]
         return now[0] - was[0] - HEADER * (now[1] - was[1]), json.loads(usage)["sum"]["tx_bytes"]
 
     def test_a_living_interface_is_not_replaced_and_a_replaced_one_is(self):
@@ -398,7 +398,7 @@ class ForeignSysTest(tools.GatewayTest):
         self.assertEqual(self.pass_and_record(), (2 * SENT, 2 * SENT))
         lab.run("ip", "link", "delete", "sat0")
         self.internet.join("sat0", "there0", 1)
-        self.before = counters()
+        self.before = lab.counters()
         for _ in range(3):  # more than the former one
             self.meter.run([lab.PYTHON, "-c", SEND, "10.77.1.2"])
         self.assertEqual(self.pass_and_record(), (4 * SENT, 6 * SENT))

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 import unittest
 
 import lab
@@ -165,8 +164,8 @@ class TopTest(unittest.TestCase):
     def test_sockets_in_a_namespace_that_only_an_open_file_holds_are_shown(self):
         # The head counted a connection, and "(nothing)" stood below: no process was in
         # the namespace any more.
-        enter = "import ctypes, os\nlibc = ctypes.CDLL(None)\nown = os.open('/proc/self/ns/net', 0)\nlibc.setns(os.open('/proc/%d/fd/%d', 0), 0x40000000)\n"
-        source = enter % (os.getpid(), self.cloud.network) + UNTAGGED + LEAVE + SEND
+        enter = "import ctypes, os\nlibc = ctypes.CDLL(None)\nown = os.open('/proc/self/ns/net', 0)\nlibc.setns(os.open('%s', 0), 0x40000000)\n"
+        source = enter % self.cloud.path + UNTAGGED + LEAVE + SEND
         self.assertEqual(lab.start_service(self, "directoryd", source).stdout.readline(), "ready\n")
         self.open_sockets("directoryd")
         self.wait_screen(r"^connections: 1 counted, 1 shown, 1 of these in other network namespaces$")

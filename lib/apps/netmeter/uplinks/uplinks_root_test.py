@@ -14,7 +14,7 @@ import unittest
 
 import lab
 import tools
-from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, Network, keep_neighbours
+from gateway import HEADER, MEASURED, SEND, SENT, SERVICE, keep_neighbours
 
 
 GROUP = "54321"
@@ -201,7 +201,7 @@ class UplinksTest(tools.GatewayTest):
             return done.stderr.decode()
 
         command = [tools.NETMETER, "uplinks", "--pin-dir", self.meter.pin_dir]
-        self.assertIn("another network namespace", fails("ip", "netns", "exec", self.lan.name, *command))
+        self.assertIn("another network namespace", fails(*self.lan.enter, *command))
         self.assertIn("Permission denied", fails("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command))
         other = lab.Meter("none")
         self.addCleanup(other.close)
@@ -622,7 +622,7 @@ class LoadTest(tools.GatewayTest):
         self.assertEqual(self.steady(lambda: self.balance()["lte"])[0], before)
 
     def test_forwarded_traffic_of_an_interface_that_has_gone_keeps_its_name(self):
-        guest = Network(type(self), "guest")
+        guest = lab.Network()
         guest.join("tap7", "guest0", 7)
         guest.run("ip", "route", "add", "default", "via", "10.77.7.1")
         guest.run(lab.PYTHON, "-c", SEND, "10.77.1.2")
@@ -797,7 +797,7 @@ class HeaderTest(unittest.TestCase):
 
     def test_each_kind_has_its_header(self):
         lab.private_network()
-        self.far = Network(type(self), "kinds")
+        self.far = lab.Network()
         self.far.serve(type(self), ECHO)
         addresses = {}
         for number, kind in enumerate(sorted(self.EVERYWHERE | set(self.KINDS)), 1):
