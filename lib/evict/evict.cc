@@ -208,6 +208,14 @@ class Sweep {
           "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), without which evict "
           "cannot tell what sockets use");
     }
+    NETMETER_ASSIGN_OR_RETURN(const bool may_crash, SocketIteratorMayCrash());
+    if (may_crash) {
+      return absl::UnimplementedError(
+          absl::StrCat("evict could crash this kernel, as any from Linux 7.0 "
+                       "on: use larger tables (run: ",
+                       LoaderCommand("load", pins_.path()),
+                       " --max-series N --max-names N)"));
+    }
     const nm_info& info = *view().info;
     ObjectOptions options;
     options.only_sweeps = true;

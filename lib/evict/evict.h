@@ -62,8 +62,9 @@ struct EvictResult {
   uint64_t names_used = 0, names_limit = 0;
 };
 
-// NotFound if no meter is loaded. FailedPrecondition if the meter is of another version,
-// or an unfinished load must complete first.
+// NotFound if no meter is loaded. Unimplemented if the kernel has no types of its own, or
+// could crash: SocketIteratorMayCrash() in lib/loader/object.h. FailedPrecondition if the
+// meter is of another version, or an unfinished load must complete first.
 absl::StatusOr<EvictResult> Evict(const EvictOptions& options);
 
 // `netmeter-loader load` ends with this, unless the meter is new. It evicts what has been

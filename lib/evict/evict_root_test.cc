@@ -37,6 +37,7 @@
 #include "lib/base/unique_fd.h"
 #include "lib/evict/evict.h"
 #include "lib/loader/loader_fixture.h"
+#include "lib/loader/system.h"
 #include "lib/loader/unload.h"
 #include "lib/testing/await.h"
 #include "lib/testing/interruption.h"
@@ -82,6 +83,32 @@ struct Shared {
   std::atomic<uint64_t> evicted{0};
   std::atomic<bool> stop{false};
 };
+
+// Not with those that evict, which lanes of such a kernel leave out.
+class EvictRefusalTest : public LoaderRootTest {};
+
+// On Linux 7.3.4 a virtual machine crashed while sockets ended under nm_scan.
+TEST_F(EvictRefusalTest, AKernelThatCouldCrashIsLeftAlone) {
+  MustLoad();
+  EvictOptions options;
+  options.pin_dir = config_.pin_dir;
+  const absl::StatusOr<EvictResult> result = Evict(options);
+  const ShellResult quiet =
+      RunShell("lib/netmeter_loader/netmeter-loader evict --quiet --pin-dir " +
+               config_.pin_dir + " 2>&1");
+  EXPECT_EQ(quiet.exit_status, 0) << quiet.output;
+  if (std::stoi(KernelRelease()) < 7) {
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(quiet.output, "");
+    return;
+  }
+  const std::string told = absl::StrCat(
+      "evict could crash this kernel, as any from Linux 7.0 on: use larger "
+      "tables (run: netmeter-loader load --pin-dir ",
+      config_.pin_dir, " --max-series N --max-names N)");
+  EXPECT_EQ(result.status(), absl::UnimplementedError(told));
+  EXPECT_EQ(quiet.output, "netmeter-loader: note: " + told + "\n");
+}
 
 class EvictRootTest : public LoaderRootTest {
  protected:

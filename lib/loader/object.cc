@@ -126,6 +126,14 @@ absl::StatusOr<std::string> ReadKernelTypes() {
   return text.str();
 }
 
+// Whether a structure or a field in these types has the name.
+bool HasName(absl::string_view btf, const std::string& name) {
+  const std::string pattern = absl::StrCat(absl::string_view("\0", 1), name,
+                                           absl::string_view("\0", 1));
+  return memmem(btf.data(), btf.size(), pattern.data(), pattern.size()) !=
+         nullptr;
+}
+
 }  // namespace
 
 absl::StatusOr<bool> MayReadKernelMemory() {
@@ -142,6 +150,11 @@ absl::StatusOr<bool> KernelShowsTypes() {
   if (access(kOwnTypes, R_OK) == 0) return true;
   if (errno == ENOENT || errno == ENOTDIR) return false;
   return ErrnoStatus(errno, absl::StrCat("look at ", kOwnTypes));
+}
+
+absl::StatusOr<bool> SocketIteratorMayCrash() {
+  NETMETER_ASSIGN_OR_RETURN(const std::string btf, ReadKernelTypes());
+  return HasName(btf, "owner_refcnt");
 }
 
 absl::StatusOr<std::string> FindKernelTypes(const std::string& file) {
@@ -185,12 +198,7 @@ Adds ChooseAdds(const Preemption& preemption) {
 Preemption PreemptionOf(absl::string_view btf, absl::string_view version) {
   Preemption preemption;
   if (btf.empty() || version.empty()) return preemption;
-  const auto has = [&](const std::string& name) {
-    const std::string pattern = absl::StrCat(absl::string_view("\0", 1), name,
-                                             absl::string_view("\0", 1));
-    return memmem(btf.data(), btf.size(), pattern.data(), pattern.size()) !=
-           nullptr;
-  };
+  const auto has = [&](const char* name) { return HasName(btf, name); };
   // task_struct has the first field if bottom halves are disabled for a task and not for
   // a CPU. The second one is then the type of a semaphore. Both mean CONFIG_PREEMPT_RT,
   // also with the patches for 5.10. `uname -v` says it as well.

@@ -66,6 +66,13 @@ absl::StatusOr<bool> MayReadKernelMemory();
 // tasks or iterators, but a file with types is enough for counting.
 absl::StatusOr<bool> KernelShowsTypes();
 
+// Whether an iterator over socket storage, such as nm_scan, may crash the kernel. From
+// Linux 7.0 on, the end of a socket sets the pointer from an element to its storage to
+// NULL (bpf_selem_unlink_nofail(), kernel commit 0be08389c7f2), which
+// __bpf_sk_storage_map_seq_show() follows before it calls the program. bpf_local_storage
+// has had the field owner_refcnt since then.
+absl::StatusOr<bool> SocketIteratorMayCrash();
+
 // The file with types (key btf) that libbpf reads if the kernel shows none: "" if the
 // kernel shows its own, else `file`.
 //   Unimplemented    the kernel shows none, and `file` is ""

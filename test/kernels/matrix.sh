@@ -61,7 +61,9 @@ for suite in Connections Destinations Duplicates Edge Flows Impairment Mptcp Nam
 done
 # lockdown=confidentiality removes only bpf_probe_read_kernel. The programs that count
 # packets are unchanged, so tests of packets alone run only without it.
-lockdown_filter='*-EvictRootTest.*:EvictedFlowsTest.*:*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
+lockdown_filter='*-Evict*Test.*:*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
+# From Linux 7.0 on evict refuses, which EvictRefusalTest sees.
+evictions='EvictRootTest.*:EvictedFlowsTest.*:SinkTest.IdleNames*:*ProtocolsTest.AnEvicted*'
 # With PREEMPT_RT softirqs are tasks, which preempt each other. So: each path of a
 # packet, both transports, many at once.
 realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.AreOpened*:Stress.*'
@@ -231,6 +233,7 @@ vm_lane() {
       ;;
     *-rt) own=$realtime_filter ;;
   esac
+  if [[ $line = 7.* && $own = *-* ]]; then own+=:$evictions; fi
   if [ -z "$long" ] && [[ $own = *-* ]]; then own+=:$seldom; fi
   if [ -n "$kernel_arguments" ]; then options+=(-a "$kernel_arguments"); fi
   for module in "${modules[@]}"; do
