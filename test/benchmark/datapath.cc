@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "comparison.skel.h"
+#include "lib/testing/net_namespace.h"
 #include "test/benchmark/harness.h"
 #include "test/program/packet.h"
 #include "test/program/programs.h"
@@ -279,7 +280,10 @@ void Measure(const Settings& settings) {
   std::string error;
   const std::vector<int> cpus = AllowedCpus();
   if (cpus.empty()) Die("no CPU to run on");
-  if (!EnterOwnNetwork(&error)) Die(error);
+  NetNamespace network;
+  network.AddVeth({&network, "nm0", MacAddress(1), {}},
+                  {&network, "nm1", MacAddress(2), {}});
+  network.Enter();
   // In the second meter all sockets share one entry of the table, which is taken.
   // The last uplink is that of all interfaces here.
   const uint32_t most = DefaultOptions().max_sockets;

@@ -9,11 +9,9 @@
 // the cgroup, as other hosts are, beside meters that watch the router's interfaces: both
 // if they would count forwarded traffic, otherwise one. Last it measures what packets of
 // the router's own socket pay, which is in the cgroup: traffic control sees them, too.
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -42,26 +40,19 @@ constexpr uint16_t kPort = 4000;
 // Sender (nm0), router (nm1 and nm2), receiver (nm3).
 class Row {
  public:
-  // The process is in a network namespace with nm0 and nm1.
-  Row() : sender_(ThisNetwork()) {
-    receiver_ = NewNetwork();
-    router_ = NewNetwork();
-    EnterNetwork(sender_);
-    Shell("ip link set nm1 netns " + PathOf(router_));
-    Configure("nm0", "1.1");
-    Shell("ip route add default via 10.78.1.2");
-    Shell("ip -6 route add default via fd78:1::2");
-    EnterNetwork(router_);
-    Shell("sysctl -q -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
-    Shell("ip link add nm2 type veth peer name nm3");
-    Shell("ip link set nm3 netns " + PathOf(receiver_));
-    Configure("nm1", "1.2");
-    Configure("nm2", "2.2");
-    EnterNetwork(receiver_);
-    Configure("nm3", "2.1");
-    Shell("ip route add default via 10.78.2.2");
-    Shell("ip -6 route add default via fd78:2::2");
-    EnterNetwork(sender_);
+  // Moves the calling thread to the sender.
+  Row() {
+    router_.Sysctl("ipv4/ip_forward", "1");
+    router_.Sysctl("ipv6/conf/all/forwarding", "1");
+    Join({&sender_, "nm0", MacAddress(1), BothAddresses(78, 1, 1)},
+         {&router_, "nm1", MacAddress(2), BothAddresses(78, 1, 2)});
+    Join({&router_, "nm2", MacAddress(3), BothAddresses(78, 2, 2)},
+         {&receiver_, "nm3", MacAddress(4), BothAddresses(78, 2, 1)});
+    for (Family family : {Family::kIpv4, Family::kIpv6}) {
+      sender_.AddDefaultRoute(HostAddress(family, 78, 1, 2));
+      receiver_.AddDefaultRoute(HostAddress(family, 78, 2, 2));
+    }
+    sender_.Enter();
   }
 
   // A socket of the router that sends to the sender's host, in the cgroup.
@@ -69,30 +60,30 @@ class Row {
     receive_ = UniqueFd(
         Check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
     Bind(receive_, At("10.78.1.1", kPort));
-    EnterNetwork(router_);
+    router_.Enter();
     std::string error;
     if (!cgroup->Enter(&error)) Die(error);
     send_ = UniqueFd(
         Check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
     Connect(send_, At("10.78.1.1", kPort));
     if (!cgroup->Leave()) Die("cannot leave the cgroup");
-    EnterNetwork(sender_);
+    sender_.Enter();
     Send(kBatch);
   }
 
   // Connected sockets of both ends.
-  void Open(int family) {
-    EnterNetwork(receiver_);
-    receive_ =
-        UniqueFd(Check(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
-    const sockaddr_storage address = Address(family);
-    const socklen_t size =
-        family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  void Open(Family family) {
+    const sockaddr_storage address =
+        HostAddress(family, 78, 2, 1).WithPort(kPort);
+    receiver_.Enter();
+    receive_ = UniqueFd(Check(
+        socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
+    const socklen_t size = Address::Length(address);
     const auto* raw = reinterpret_cast<const sockaddr*>(&address);
     Check(bind(receive_.get(), raw, size), "bind");
-    EnterNetwork(sender_);
-    send_ =
-        UniqueFd(Check(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
+    sender_.Enter();
+    send_ = UniqueFd(Check(
+        socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
     Check(connect(send_.get(), raw, size), "connect");
     Send(kBatch);  // neighbours find each other
   }
@@ -114,42 +105,19 @@ class Row {
     }
   }
 
-  void EnterRouter() const { EnterNetwork(router_); }
-  void EnterSender() const { EnterNetwork(sender_); }
+  void EnterRouter() const { router_.Enter(); }
+  void EnterSender() const { sender_.Enter(); }
 
   // What the router says that it forwarded.
-  uint64_t Forwarded(int family) const {
-    EnterNetwork(router_);
+  uint64_t Forwarded(Family family) const {
+    router_.Enter();
     const uint64_t result =
-        family == AF_INET ? ForwardedIpv4() : ForwardedIpv6();
-    EnterNetwork(sender_);
+        family == Family::kIpv4 ? ForwardedIpv4() : ForwardedIpv6();
+    sender_.Enter();
     return result;
   }
 
  private:
-  // "1.2": 10.78.1.2 and fd78:1::2
-  static void Configure(const std::string& interface, const std::string& host) {
-    Shell("ip addr add 10.78." + host + "/24 dev " + interface);
-    Shell("ip addr add fd78:" + host.substr(0, 1) + "::" + host.substr(2) +
-          "/64 dev " + interface + " nodad");
-    Shell("ip link set " + interface + " up");
-  }
-
-  static sockaddr_storage Address(int family) {
-    sockaddr_storage result = {};
-    if (family == AF_INET) {
-      const sockaddr_in address = At("10.78.2.1", kPort);
-      std::memcpy(&result, &address, sizeof(address));
-    } else {
-      sockaddr_in6 address = {};
-      address.sin6_family = AF_INET6;
-      address.sin6_port = htons(kPort);
-      inet_pton(AF_INET6, "fd78:2::1", &address.sin6_addr);
-      std::memcpy(&result, &address, sizeof(address));
-    }
-    return result;
-  }
-
   // The line of values follows the line of names.
   static uint64_t ForwardedIpv4() {
     std::ifstream file("/proc/thread-self/net/snmp");
@@ -174,8 +142,7 @@ class Row {
     Die("no Ip6OutForwDatagrams");
   }
 
-  const UniqueFd sender_;
-  UniqueFd receiver_, router_;
+  NetNamespace sender_, router_, receiver_;
   UniqueFd send_, receive_;
 };
 
@@ -189,13 +156,13 @@ void CountRuns(const Settings& settings, Row* row, Run* run) {
     Die(error);
   }
   const UniqueFd stats = EnableRunTime();
-  for (int family : {AF_INET, AF_INET6}) {
+  for (Family family : {Family::kIpv4, Family::kIpv6}) {
     row->Open(family);
     const uint64_t runs = PacketRuns(*programs);
     const uint64_t forwarded = row->Forwarded(family);
     const int packets = settings.packets / kBatch * kBatch;
     row->Send(packets);
-    const std::string name = family == AF_INET ? "IPv4" : "IPv6";
+    const std::string name = family == Family::kIpv4 ? "IPv4" : "IPv6";
     const uint64_t done = row->Forwarded(family) - forwarded;
     const auto extra = static_cast<int64_t>(PacketRuns(*programs) - runs) -
                        2 * static_cast<int64_t>(packets);
@@ -244,12 +211,10 @@ void MeasureRates(const Settings& settings, const std::string& test_case,
 }
 
 void Measure(const Settings& settings, Run* run) {
-  std::string error;
-  if (!EnterOwnNetwork(&error)) Die(error);
   Row row;
   CountRuns(settings, &row, run);
   const auto observers = MakeObservers(run, {"nm1", "nm2"});
-  row.Open(AF_INET);
+  row.Open(Family::kIpv4);
   MeasureRates(settings, "forwarded/udp", observers, &row, run, [] {});
   // A socket that is older than a meter costs more: it has no room in the table.
   MeasureRates(settings, "local/udp", observers, &row, run,

@@ -37,21 +37,6 @@ void EndChild(int number) {
 
 }  // namespace
 
-void Die(const std::string& what) {
-  std::fprintf(stderr, "%s: %s\n", g_name.c_str(), what.c_str());
-  std::fflush(stderr);
-  _exit(1);
-}
-
-void DieWithErrno(const std::string& what) {
-  Die(what + ": " + std::strerror(errno));
-}
-
-int Check(int result, const char* what) {
-  if (result < 0) DieWithErrno(what);
-  return result;
-}
-
 std::string Run::CgroupPath() const {
   char path[4096] = {};
   const std::string link = "/proc/self/fd/" + std::to_string(cgroup_->fd());

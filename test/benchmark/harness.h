@@ -29,16 +29,11 @@
 #include <vector>
 
 #include "lib/base/unique_fd.h"
+#include "lib/testing/check.h"
 #include "test/program/sandbox.h"
 
 namespace netmeter {
 namespace internal {
-
-// Says what is wrong, with errno if told so, and ends the process.
-[[noreturn]] void Die(const std::string& what);
-[[noreturn]] void DieWithErrno(const std::string& what);
-// `result` unless it is negative: a call that sets errno.
-int Check(int result, const char* what);
 
 double NowNs(clockid_t clock = CLOCK_MONOTONIC);
 // The CPU time of a process, all threads; 0 if there is no such process.

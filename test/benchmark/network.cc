@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/benchmark/network.h"
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <unistd.h>
-#include "test/program/sandbox.h"
-
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
@@ -13,41 +8,9 @@
 
 namespace netmeter {
 namespace internal {
-namespace {
-
-// Clients that come and go need many ports, and those of connections that
-// ended a second ago.
-void AllowManyClients() {
-  Shell(
-      "sysctl -q -w net.ipv4.ip_local_port_range='1024 65000' "
-      "net.ipv4.tcp_tw_reuse=1");
-}
-
-}  // namespace
-
 void Shell(const std::string& command) {
   std::string error;
   if (!RunCommand(command, &error)) Die(error);
-}
-
-UniqueFd ThisNetwork() {
-  // The thread's namespace. /proc/self would be that of the process's first thread.
-  return UniqueFd(Check(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC),
-                        "network namespace"));
-}
-
-UniqueFd NewNetwork() {
-  Check(unshare(CLONE_NEWNET), "new network namespace");
-  return ThisNetwork();
-}
-
-void EnterNetwork(const UniqueFd& network) {
-  Check(setns(network.get(), CLONE_NEWNET), "enter a network namespace");
-}
-
-std::string PathOf(const UniqueFd& network) {
-  return "/proc/" + std::to_string(getpid()) + "/fd/" +
-         std::to_string(network.get());
 }
 
 sockaddr_in At(const std::string& address, uint16_t port) {
@@ -81,17 +44,13 @@ Network::Network(OwnCgroup* cgroup)
       veth_{"veth", "nm0", "10.77.0.1", "10.77.0.2", true},
       both_ends_{"veth, both ends", "nm0", "10.77.0.1",
                  "10.77.0.2",       true,  true} {
-  here_ = ThisNetwork();
-  AllowManyClients();
-  there_ = NewNetwork();
-  EnterNetwork(here_);
-  Shell("ip link set nm1 netns " + PathOf(there_));
-  Shell("ip addr add 10.77.0.1/24 dev nm0");
-  Shell("ip link set nm0 up");
-  EnterNetwork(there_);
-  Shell("ip addr add 10.77.0.2/24 dev nm1");
-  Shell("ip link set nm1 up");
-  EnterNetwork(here_);
+  // Clients that come and go need many ports, and those of connections that ended a
+  // second ago.
+  here_.Sysctl("ipv4/ip_local_port_range", "1024 65000");
+  here_.Sysctl("ipv4/tcp_tw_reuse", "1");
+  Join({&here_, veth_.interface, MacAddress(1), {Address(veth_.client)}},
+       {&there_, "nm1", MacAddress(2), {Address(veth_.server)}});
+  here_.Enter();
   std::string error;
   if (!cgroup_->Enter(&error)) Die(error);
 }
@@ -104,9 +63,9 @@ void Network::AsServer(const Place& place, const std::function<void()>& work) {
   if (!place.server_is_counted && !cgroup_->Leave()) {
     Die("cannot leave the cgroup");
   }
-  EnterNetwork(there_);
+  there_.Enter();
   work();
-  EnterNetwork(here_);
+  here_.Enter();
   std::string error;
   if (!cgroup_->Enter(&error)) Die(error);
 }

@@ -8,12 +8,11 @@
 // With "both ends" that namespace is a container of the host: the server's sockets
 // are in the cgroup, too.
 //
-//   EnterOwnNetwork(&error);
 //   Network network(cgroup);
 //   UniqueFd listener = network.Listen(network.veth(), 4001);
 //   UniqueFd client = network.Connect(network.veth(), SOCK_STREAM, 4001);
 //
-// Threads: one, which has to be the one that entered the network.
+// Threads: one, which the constructor moves to the network of the host under test.
 
 #ifndef NETMETER_TEST_BENCHMARK_NETWORK_H_
 #define NETMETER_TEST_BENCHMARK_NETWORK_H_
@@ -24,21 +23,14 @@
 #include <string>
 
 #include "lib/base/unique_fd.h"
+#include "lib/testing/net_namespace.h"
 #include "test/program/sandbox.h"
 
 namespace netmeter {
 namespace internal {
 
-// Network namespaces and sockets in them. Whatever fails ends the process with a
-// message. A namespace is entered by the calling thread alone.
-// Runs a command line.
+// Runs a command line; ends the process if it fails.
 void Shell(const std::string& command);
-
-UniqueFd ThisNetwork();
-UniqueFd NewNetwork();
-void EnterNetwork(const UniqueFd& network);
-// A name for it that other programs understand, while this process lives.
-std::string PathOf(const UniqueFd& network);
 
 // An address of IPv4.
 sockaddr_in At(const std::string& address, uint16_t port);
@@ -57,7 +49,8 @@ struct Place {
 
 class Network {
  public:
-  // Enters the cgroup, and stays in it except for sockets of the other side.
+  // Enters a new network and the cgroup, and stays in both except for sockets of the
+  // other side.
   explicit Network(OwnCgroup* cgroup);
 
   const Place& loopback() const { return loopback_; }
@@ -78,7 +71,7 @@ class Network {
  private:
   OwnCgroup* const cgroup_;
   const Place loopback_, veth_, both_ends_;
-  UniqueFd here_, there_;
+  NetNamespace here_, there_;
 };
 
 // accept(2), without delays by Nagle's algorithm.

@@ -133,8 +133,7 @@ void Measure(const Settings& settings, Run* run) {
   const std::string cgroup = run->CgroupPath();
   const std::string pin_dir = run->directory() + "/pins";
   run->MountDirectory();
-  const UniqueFd network = NewNetwork();
-  Shell("ip link set lo up");
+  NetNamespace().Enter();
   Load(cgroup, pin_dir);
   std::string error;
   if (!run->cgroup()->Enter(&error)) Die(error);

@@ -25,6 +25,7 @@
 
 #include "lib/base/kernel_object.h"
 #include "lib/loader/object.h"
+#include "lib/testing/net_namespace.h"
 #include "study.skel.h"
 #include "test/benchmark/harness.h"
 #include "test/program/packet.h"
@@ -401,8 +402,10 @@ class Study {
 };
 
 void Measure(const Settings& settings, Run* run) {
-  std::string error;
-  if (!EnterOwnNetwork(&error)) Die(error);
+  NetNamespace network;
+  network.AddVeth({&network, "nm0", MacAddress(1), {}},
+                  {&network, "nm1", MacAddress(2), {}});
+  network.Enter();
   const std::vector<int> cpus = AllowedCpus();
   if (cpus.empty()) Die("no CPU to run on");
   Results* results = run->results();

@@ -125,8 +125,6 @@ void CountRuns(Network* network, Run* run) {
 }
 
 void Measure(const Settings& settings, Run* run) {
-  std::string error;
-  if (!EnterOwnNetwork(&error)) Die(error);
   run->results()->Fact("ms per phase", settings.milliseconds);
   Phases phases(settings, run);
   const bool churn = run->word() == "churn";
@@ -142,8 +140,6 @@ void Measure(const Settings& settings, Run* run) {
 // samples this process, and knows JITed programs by their names.
 void Profile(const Settings& settings, Run* run) {
   constexpr size_t kMostLines = 50;
-  std::string error;
-  if (!EnterOwnNetwork(&error)) Die(error);
   Network network(run->cgroup());
   const std::unique_ptr<Workload> churn = MakeChurn();
   for (const auto& observer : MakeObservers(run)) {

@@ -33,7 +33,7 @@ constexpr char kPeer[] = "accuracy-peer";
 
 void Tag(int fd) {
   errno = Control(fd, NM_TAG, kPeer);
-  if (errno != 0) Die("NM_TAG");
+  if (errno != 0) DieWithErrno("NM_TAG");
 }
 
 std::string Answer(const std::string& what, int error) {

@@ -72,7 +72,7 @@ class Actor {
   int Open(int family, int type) {
     const int fd = OpenSocket(family, type);
     if (!tag_.empty() && (errno = Control(fd, NM_TAG, tag_)) != 0)
-      Die("NM_TAG");
+      DieWithErrno("NM_TAG");
     return fd;
   }
 
@@ -84,13 +84,13 @@ class Actor {
     };
     if (word == "register") {
       errno = Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, value);
-      if (errno != 0) Die("NM_REGISTER");
+      if (errno != 0) DieWithErrno("NM_REGISTER");
     } else if (word == "user") {
       Check(setuid(static_cast<uid_t>(number(0))), "setuid");
     } else if (word == "cgroup") {
       std::ofstream file(value + "/cgroup.procs");
       file << 0 << std::flush;
-      if (!file.good()) Die("move to " + value);
+      if (!file.good()) DieWithErrno("move to " + value);
     } else if (word == "tag") {
       tag_ = value;
     } else if (word == "udp" || word == "hold") {
@@ -121,7 +121,6 @@ class Actor {
       ReceiveUntilEnd(fd);
       close(fd);
     } else {
-      errno = EINVAL;
       Die("actor: " + word);
     }
   }
@@ -178,7 +177,7 @@ int MemfdOf(const std::string& path, const std::string& name) {
 void ExecActor(const std::string& path,
                const std::vector<std::string>& arguments) {
   execv(path.c_str(), Argv(path, arguments).data());
-  Die("exec " + path);
+  DieWithErrno("exec " + path);
 }
 
 void ExecActor(int fd, ExecBy by, const std::vector<std::string>& arguments) {
@@ -188,7 +187,7 @@ void ExecActor(int fd, ExecBy by, const std::vector<std::string>& arguments) {
     execv(path.c_str(), argv.data());
   else
     syscall(SYS_execveat, fd, "", argv.data(), environ, AT_EMPTY_PATH);
-  Die("exec by descriptor");
+  DieWithErrno("exec by descriptor");
 }
 
 }  // namespace internal

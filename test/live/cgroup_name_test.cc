@@ -70,7 +70,8 @@ class PlaceTest : public LiveTest {
     for (size_t at = 0; at != std::string::npos;) {
       const size_t end = cgroup.find('/', at);
       path += "/" + cgroup.substr(at, end - at);
-      if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) Die("mkdir");
+      if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST)
+        DieWithErrno("mkdir");
       at = end == std::string::npos ? end : end + 1;
     }
     return path;
@@ -79,7 +80,7 @@ class PlaceTest : public LiveTest {
   static void Move(const std::string& cgroup) {
     std::ofstream file(cgroup + "/cgroup.procs");
     file << 0 << std::flush;
-    if (!file.good()) Die("move to " + cgroup);
+    if (!file.good()) DieWithErrno("move to " + cgroup);
   }
 
   int64_t Payload(Kind kind, const std::string& name) {

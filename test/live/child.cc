@@ -77,7 +77,6 @@ std::string CgroupMount() {
   for (const Mount& mount : ReadMounts()) {
     if (mount.type == "cgroup2") return mount.point;
   }
-  errno = ENOENT;
   Die("no cgroup v2 is mounted");
 }
 
@@ -105,7 +104,7 @@ void RemoveCgroup(const std::string& path) {
 
 Cgroup::Cgroup(const std::string& name) {
   if (mkdir(CgroupDirectory().c_str(), 0755) != 0 && errno != EEXIST)
-    Die(CgroupDirectory());
+    DieWithErrno(CgroupDirectory());
   path_ = CgroupDirectory() + "/" + name;
   Check(mkdir(path_.c_str(), 0755), path_);
 }
@@ -129,10 +128,9 @@ void Child::Parent::SendBytes(const void* data, size_t size) {
 bool Child::Parent::WaitForMessage() { return WaitFor(fd_.get(), POLLIN); }
 
 void Child::Parent::ReceiveBytes(void* data, size_t size) {
-  if (!WaitForMessage()) Die("no message from the other process");
+  if (!WaitForMessage()) DieWithErrno("no message from the other process");
   const ssize_t received = Check(recv(fd_.get(), data, size, 0), "message");
   if (static_cast<size_t>(received) != size) {
-    errno = EPIPE;
     Die("the other process ended early");
   }
 }
@@ -177,7 +175,6 @@ void Child::DieWithDescription() const {
     text << content.rdbuf();
     std::fprintf(stderr, "%s:\n%s\n", file, text.str().c_str());
   }
-  errno = ETIMEDOUT;
   Die("no message from a child");
 }
 
@@ -205,7 +202,7 @@ int RunProgram(const std::vector<std::string>& arguments, std::string* output) {
     dup2(write_end.get(), 1);
     dup2(write_end.get(), 2);
     execvp(argv[0], argv.data());
-    Die("run " + arguments[0]);
+    DieWithErrno("run " + arguments[0]);
   }
   write_end = UniqueFd();
   output->clear();

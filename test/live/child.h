@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "test/live/check.h"
-#include "test/live/net_namespace.h"
+#include "lib/testing/check.h"
+#include "lib/testing/net_namespace.h"
 
 namespace netmeter {
 namespace internal {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "test/live/check.h"
+#include "lib/testing/check.h"
 #include "test/live/traffic.h"
 #include "test/live/world.h"
 

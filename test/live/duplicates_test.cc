@@ -233,7 +233,7 @@ TEST_P(DuplicatesTest, RawSocketsAloneCountTcpOnce) {
       if (connect(OpenSocket(af(), SOCK_STREAM),
                   reinterpret_cast<sockaddr*>(&to), Address::Length(to)) == 0 ||
           errno != ECONNREFUSED)
-        Die("connect");
+        DieWithErrno("connect");
     }
   });
   client.Join();
@@ -328,15 +328,13 @@ TEST_P(DuplicatesTest, SegmentsOfOneMulticastCountOnce) {
   LinkSetup setup;
   setup.offload = false;
   lab().Configure(setup);
-  const std::vector<std::string> offloads = {"segmentation", "tx-gso",
-                                             "tx-checksum", "tx-udp"};
-  lab().router_a.SetFeatures("a0", offloads, true);
+  lab().router_a.SetFeatures("a0", kOffloads, true);
   const Totals before = World::ClientMeter().Total();
   SendFromRouter(group, 5354, kSegments);
   constexpr int64_t kAll = kSegments * kCount * kBytes;
   for (const auto& receiver : receivers_)
     EXPECT_EQ(receiver->Finish(kAll), kAll);
-  lab().router_a.SetFeatures("a0", offloads, false);
+  lab().router_a.SetFeatures("a0", kOffloads, false);
   const Totals after = World::ClientMeter().Total();
   EXPECT_EQ(after.rx_packets - before.rx_packets, kSegments * kCount);
   EXPECT_EQ(after.rx_payload - before.rx_payload, kSegments * kCount * kBytes);
@@ -357,13 +355,12 @@ INSTANTIATE_TEST_SUITE_P(Over, Ipv4DuplicatesTest,
 // counted it.
 TEST_P(Ipv4DuplicatesTest, BroadcastInAFrameForOneHostCountsOnce) {
   NetNamespace outer, inner;
-  inner.AddVeth({"c0", MacAddress(41)}, outer, {"o0", MacAddress(42)});
-  inner.SetUp("c0");
-  outer.SetUp("o0");
-  outer.AddAddress("o0", Address("10.79.0.1"), 24);
-  inner.AddAddress("c0", Address("10.79.0.2"), 24);
-  inner.AddAddress("c0", Address("10.79.1.2"), 24);
-  outer.AddRoute(Address("10.79.1.0"), 24, Address("10.79.0.2"));
+  Join({&inner,
+        "c0",
+        MacAddress(41),
+        {Address("10.79.0.2"), Address("10.79.1.2")}},
+       {&outer, "o0", MacAddress(42), {Address("10.79.0.1")}});
+  outer.AddRoute(Address("10.79.1.0"), Address("10.79.0.2"));
   for (int i = 0; i < count(); ++i) {
     receivers_.push_back(
         std::make_unique<Receiver>(inner, ServiceOf(i), true, [] {
@@ -390,17 +387,13 @@ TEST_P(Ipv4DuplicatesTest, BroadcastInAFrameForOneHostCountsOnce) {
 TEST_P(DuplicatesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
   const Address group(v4() ? "239.77.0.6" : "ff05::7c");
   const Address from(v4() ? "10.78.0.1" : "fd78::1");
+  const Address to(v4() ? "10.78.0.2" : "fd78::2");
   NetNamespace outer, inner[2];
   const std::string links[] = {"o0", "o1"};
   std::vector<std::unique_ptr<Receiver>> receivers;
   for (int i = 0; i < 2; ++i) {
-    inner[i].AddVeth({"c0", MacAddress(31 + i)}, outer,
-                     {links[i], MacAddress(33 + i)});
-    inner[i].SetUp("c0");
-    outer.SetUp(links[i]);
-    outer.AddAddress(links[i], from, v4() ? 24 : 64);
-    inner[i].AddAddress("c0", Address(v4() ? "10.78.0.2" : "fd78::2"),
-                        v4() ? 24 : 64);
+    Join({&inner[i], "c0", MacAddress(31 + i), {to}},
+         {&outer, links[i], MacAddress(33 + i), {from}});
     for (int j = 0; j < count(); ++j)
       receivers.push_back(
           std::make_unique<Receiver>(inner[i], ServiceOf(i), true,

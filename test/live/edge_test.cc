@@ -99,7 +99,7 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
     usleep(120000);
     SendAll(fd, 3000);
     Check(shutdown(fd, SHUT_WR), "shutdown");
-    if (ReceiveUntilEnd(fd) != 3000) Die("received too little");
+    if (ReceiveUntilEnd(fd) != 3000) DieWithErrno("received too little");
     usleep(10000);
     close(fd);
   };

@@ -37,10 +37,8 @@ struct VirtioHeader {
 class FramesTest : public LiveTest {
  protected:
   FramesTest() {
-    host_.AddVeth({"v0", MacAddress(1)}, peer_, {"v1", MacAddress(2)});
-    host_.SetUp("v0");
-    peer_.SetUp("v1");
-    host_.AddAddress("v0", Address("10.78.0.1"), 24);
+    Join({&host_, "v0", MacAddress(1), {Address("10.78.0.1")}},
+         {&peer_, "v1", MacAddress(2), {}});
   }
 
   static void Append(const void* bytes, size_t size, std::string* to) {

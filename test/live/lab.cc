@@ -11,98 +11,57 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Features, by the kernel's names, that let a device carry GSO packets or
-// unfinished checksums.
-const std::vector<std::string> kOffloads = {"segmentation", "tx-gso",
-                                            "tx-checksum", "tx-udp"};
-
-struct Hop {
-  NetNamespace* left;
-  const char* left_link;
-  NetNamespace* right;
-  const char* right_link;
-  int network;
-};
-
-Address HostAddress(Family family, int network, int host) {
-  const std::string n = std::to_string(network), h = std::to_string(host);
-  return family == Family::kIpv4 ? Address("10.77." + n + "." + h)
-                                 : Address("fd77:" + n + "::" + h);
-}
+constexpr int kSite = 77;
 
 }  // namespace
 
-Address Lab::Client(Family family) { return HostAddress(family, 1, 2); }
-Address Lab::Gateway(Family family) { return HostAddress(family, 1, 1); }
+Address Lab::Client(Family family) { return HostAddress(family, kSite, 1, 2); }
+Address Lab::Gateway(Family family) { return HostAddress(family, kSite, 1, 1); }
 Address Lab::Server(Family family, int number) {
-  return HostAddress(family, 3, 2 + number);
+  return HostAddress(family, kSite, 3, 2 + number);
 }
 
 Lab::Lab(bool with_wire) {
-  NetNamespace* wire_left = &router_b;
-  if (with_wire) {
-    middle = std::make_unique<NetNamespace>();
-    middle->Sysctl("ipv6/conf/default/disable_ipv6", "1");
-    wire_left = middle.get();
-  }
   for (NetNamespace* router : {&router_a, &router_b}) {
     router->Sysctl("ipv4/ip_forward", "1");
     router->Sysctl("ipv6/conf/all/forwarding", "1");
   }
-  client.AddVeth({"c0", MacAddress(1)}, router_a, {"a0", MacAddress(2)});
-  router_a.AddVeth({"a1", MacAddress(3)}, *wire_left,
-                   {with_wire ? "f0" : "b0", MacAddress(with_wire ? 14 : 4)});
-  if (with_wire)
-    middle->AddVeth({"f1", MacAddress(13)}, router_b, {"b0", MacAddress(4)});
-  router_b.AddVeth({"b1", MacAddress(5)}, server, {"s0", MacAddress(6)});
-
-  const Hop hops[] = {{&client, "c0", &router_a, "a0", 1},
-                      {&router_a, "a1", &router_b, "b0", 2},
-                      {&router_b, "b1", &server, "s0", 3}};
-  for (int i = 0; i < 3; ++i) {
-    const Hop& hop = hops[i];
-    const int left_host = i == 0 ? 2 : 1, right_host = i == 0 ? 1 : 2;
-    hop.left->SetUp(hop.left_link);
-    hop.right->SetUp(hop.right_link);
+  std::vector<Address> of_server;
+  for (int number = 0; number < 4; ++number) {
     for (Family family : {Family::kIpv4, Family::kIpv6}) {
-      const int prefix = family == Family::kIpv4 ? 24 : 64;
-      const Address left = HostAddress(family, hop.network, left_host);
-      const Address right = HostAddress(family, hop.network, right_host);
-      hop.left->AddAddress(hop.left_link, left, prefix);
-      hop.right->AddAddress(hop.right_link, right, prefix);
-      hop.left->AddNeighbour(hop.left_link, right, MacAddress(2 * i + 2));
-      hop.right->AddNeighbour(hop.right_link, left, MacAddress(2 * i + 1));
+      of_server.push_back(Server(family, number));
     }
   }
+  Join({&client, "c0", MacAddress(1), BothAddresses(kSite, 1, 2)},
+       {&router_a, "a0", MacAddress(2), BothAddresses(kSite, 1, 1)});
+  Join({&router_b, "b1", MacAddress(5), BothAddresses(kSite, 3, 1)},
+       {&server, "s0", MacAddress(6), of_server});
+  const LinkEnd a1 = {&router_a, "a1", MacAddress(3),
+                      BothAddresses(kSite, 2, 1)};
+  const LinkEnd b0 = {&router_b, "b0", MacAddress(4),
+                      BothAddresses(kSite, 2, 2)};
   if (with_wire) {
-    middle->SetUp("f0");
-    middle->SetUp("f1");
-    for (const char* link : {"f0", "f1"}) {
-      middle->SetFeatures(link, kOffloads, false);
-      middle->SetFeatures(link, {"rx-gro"}, false);
-    }
+    middle = std::make_unique<NetNamespace>();
+    middle->Sysctl("ipv6/conf/default/disable_ipv6", "1");
+    Join(a1, {middle.get(), "f0", MacAddress(14), {}});
+    Join({middle.get(), "f1", MacAddress(13), {}}, b0);
+    Introduce(a1, b0);
+    Introduce(b0, a1);
+    for (const char* link : {"f0", "f1"}) middle->SetRealPackets(link);
+    wire = std::make_unique<Wire>(*middle, "f0", "f1");
+  } else {
+    Join(a1, b0);
   }
   for (Family family : {Family::kIpv4, Family::kIpv6}) {
-    const int prefix = family == Family::kIpv4 ? 24 : 64;
-    for (int i = 1; i < 4; ++i) {
-      server.AddAddress("s0", Server(family, i), prefix);
-      router_b.AddNeighbour("b1", Server(family, i), MacAddress(6));
-    }
-    const Address any(family == Family::kIpv4 ? "0.0.0.0" : "::");
-    client.AddRoute(any, 0, HostAddress(family, 1, 1));
-    server.AddRoute(any, 0, HostAddress(family, 3, 1));
-    router_a.AddRoute(HostAddress(family, 3, 0), prefix,
-                      HostAddress(family, 2, 2));
-    router_b.AddRoute(HostAddress(family, 1, 0), prefix,
-                      HostAddress(family, 2, 1));
+    client.AddDefaultRoute(Gateway(family));
+    server.AddDefaultRoute(HostAddress(family, kSite, 3, 1));
+    router_a.AddRoute(HostAddress(family, kSite, 3, 0),
+                      HostAddress(family, kSite, 2, 2));
+    router_b.AddRoute(HostAddress(family, kSite, 1, 0),
+                      HostAddress(family, kSite, 2, 1));
   }
-  for (const auto& end :
-       {std::make_pair(&router_a, "a0"), std::make_pair(&router_a, "a1"),
-        std::make_pair(&router_b, "b0"), std::make_pair(&router_b, "b1")}) {
-    end.first->SetFeatures(end.second, kOffloads, false);
-    end.first->SetFeatures(end.second, {"rx-gro"}, false);
-  }
-  if (with_wire) wire = std::make_unique<Wire>(*middle, "f0", "f1");
+  for (const char* link : {"a0", "a1"}) router_a.SetRealPackets(link);
+  for (const char* link : {"b0", "b1"}) router_b.SetRealPackets(link);
   Apply(setup_);
 }
 
@@ -185,13 +144,12 @@ MeteredCgroup::MeteredCgroup(std::shared_ptr<Cgroup> cgroup,
   std::replace(file_name.begin(), file_name.end(), '/', '-');
   pin_dir_ = WorkDirectory() + "/pins-" + file_name;
   if (mkdir(WorkDirectory().c_str(), 0700) != 0 && errno != EEXIST)
-    Die(WorkDirectory());
+    DieWithErrno(WorkDirectory());
   Load(config);
   MeterOptions options;
   options.pin_dir = pin_dir_;
   absl::StatusOr<std::unique_ptr<Meter>> meter = Meter::Open(options);
   if (!meter.ok()) {
-    errno = 0;
     Die("Meter::Open: " + meter.status().ToString());
   }
   meter_ = *std::move(meter);
@@ -210,7 +168,6 @@ void MeteredCgroup::Load(const std::string& config) {
   std::string output;
   const int status = RunProgram(command, &output);
   if (status != 0) {
-    errno = 0;
     Die("netmeter-loader load ended with " + std::to_string(status) + ": " +
         output);
   }
@@ -221,7 +178,6 @@ void MeteredCgroup::Evict() {
   const int status = RunProgram(
       {loader, "evict", "--idle", "0", "--pin-dir", pin_dir_}, &output);
   if (status != 0) {
-    errno = 0;
     Die("netmeter-loader evict ended with " + std::to_string(status) + ": " +
         output);
   }

@@ -20,16 +20,14 @@
 #include <string>
 #include <vector>
 
+#include "lib/testing/net_namespace.h"
 #include "netmeter/meter.h"
 #include "test/live/child.h"
-#include "test/live/net_namespace.h"
 #include "test/live/traffic.h"
 #include "test/live/wire.h"
 
 namespace netmeter {
 namespace internal {
-
-enum class Family { kIpv4, kIpv6 };
 
 struct LinkSetup {
   bool offload = true;         // TSO, GSO and checksums of the client

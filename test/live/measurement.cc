@@ -362,7 +362,7 @@ void Measurement::WriteRow(bool sent, bool failed) const {
 
 void Measurement::WriteRowsTo(const std::string& path) {
   Rows().open(path, std::ios::trunc);
-  if (!Rows().is_open()) Die(path);
+  if (!Rows().is_open()) DieWithErrno(path);
 }
 
 void Measurement::NotOnThisKernel(const std::string& probe) {
@@ -393,7 +393,7 @@ void Measurement::PrintPacket(size_t i, FILE* file) const {
 
 void Measurement::WritePackets(const std::string& path) const {
   FILE* const file = std::fopen(path.c_str(), "we");
-  if (file == nullptr) Die(path);
+  if (file == nullptr) DieWithErrno(path);
   std::fprintf(
       file,
       "the meter has sent %" PRId64 " bytes in %" PRId64
@@ -402,7 +402,7 @@ void Measurement::WritePackets(const std::string& path) const {
       seen_.tx_bytes, seen_.tx_packets, seen_.tx_payload, seen_.tx_retransmit,
       seen_.rx_bytes, seen_.rx_packets, seen_.rx_payload);
   for (size_t i = 0; i < packets_.size(); ++i) PrintPacket(i, file);
-  if (std::fclose(file) != 0) Die(path);
+  if (std::fclose(file) != 0) DieWithErrno(path);
 }
 
 void Measurement::PrintTable() {

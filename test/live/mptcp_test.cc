@@ -38,7 +38,7 @@ std::function<void(int)> GivenTo(const std::string& service) {
   return [service](int fd) {
     if (const int error = Control(fd, NM_SERVICE, service)) {
       errno = error;
-      Die("NM_SERVICE");
+      DieWithErrno("NM_SERVICE");
     }
   };
 }
@@ -206,7 +206,8 @@ TEST_P(MptcpTest, NamesGivenLaterHoldFromThenOn) {
                      usleep(100000);  // as TcpClient()
                      SendAll(fd, 1000);
                      usleep(100000);
-                     if (Control(fd, NM_TAG, "tagged") != 0) Die("NM_TAG");
+                     if (Control(fd, NM_TAG, "tagged") != 0)
+                       DieWithErrno("NM_TAG");
                      SendAll(fd, 200);
                      usleep(100000);
                      close(fd);

@@ -270,16 +270,16 @@ TEST_P(NamesTest, LibraryRegistersTagsAndReads) {
     options.pin_dir = meter_->pin_dir();
     options.service = service;
     const auto meter = Meter::Open(options);
-    if (!meter.ok()) Die(meter.status().ToString());
+    if (!meter.ok()) DieWithErrno(meter.status().ToString());
     const Address to = Lab::Server(GetParam());
     const int fd = OpenSocket(to.family(), SOCK_DGRAM);
     const absl::Status tagged = TagSocket(fd, "tagged");
-    if (!tagged.ok()) Die(tagged.ToString());
+    if (!tagged.ok()) DieWithErrno(tagged.ToString());
     SendTo(fd, std::string(100, 'x'), to, 9000);
     const auto samples = (*meter)->ReadService();
     if (!samples.ok() || samples->size() != 1 ||
         (*samples)[0].tx_payload_bytes != 100)
-      Die("ReadService");
+      DieWithErrno("ReadService");
   });
   child.Join();
   EXPECT_EQ(Payload(Kind::kService, service, "tagged"), 100);

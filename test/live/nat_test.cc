@@ -32,17 +32,14 @@ struct NatLab {
   NetNamespace client, server;
 
   NatLab() {
-    client.AddVeth({"c0", MacAddress(1)}, server, {"s0", MacAddress(2)});
-    client.SetUp("c0");
-    server.SetUp("s0");
-    for (Family family : {Family::kIpv4, Family::kIpv6}) {
-      const bool ipv4 = family == Family::kIpv4;
-      const int prefix = ipv4 ? 24 : 64;
-      for (const int host : {1, 3}) {
-        client.AddAddress("c0", At(family, host), prefix);
-      }
-      server.AddAddress("s0", At(family, 2), prefix);
-      client.AddRoute(Address(ipv4 ? "0.0.0.0" : "::"), 0, At(family, 2));
+    const Family v4 = Family::kIpv4, v6 = Family::kIpv6;
+    Join({&client,
+          "c0",
+          MacAddress(1),
+          {At(v4, 1), At(v6, 1), At(v4, 3), At(v6, 3)}},
+         {&server, "s0", MacAddress(2), {At(v4, 2), At(v6, 2)}});
+    for (Family family : {v4, v6}) {
+      client.AddDefaultRoute(At(family, 2));
       // To the server, on another port, from another address.
       for (const std::string protocol : {"tcp", "udp"}) {
         for (const auto& ports : {std::make_pair("53", 5353), {"443", 6443}}) {
@@ -245,7 +242,7 @@ TEST_P(NatTest, ARedirectedConnectionHasPathProxyAtBothEndsAndForItsWholeLife) {
       char byte;
       WaitReadable(fd);
       const ssize_t end = recv(fd, &byte, 1, 0);
-      if (end != 0 && (!aborted || errno != ECONNRESET)) Die("recv");
+      if (end != 0 && (!aborted || errno != ECONNRESET)) DieWithErrno("recv");
       close(fd);
     }
   });

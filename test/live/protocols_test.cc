@@ -113,14 +113,8 @@ class ProtocolsTest : public FamilyTest {
     const Address peer = Lab::Gateway(GetParam());
     NetNamespace servers[2], clients[2];
     for (int i = 0; i < 2; ++i) {
-      servers[i].AddVeth({"v0", MacAddress(1)}, clients[i],
-                         {"v1", MacAddress(2)});
-      servers[i].SetUp("v0");
-      clients[i].SetUp("v1");
-      servers[i].AddAddress("v0", here, v4() ? 24 : 64);
-      clients[i].AddAddress("v1", peer, v4() ? 24 : 64);
-      servers[i].AddNeighbour("v0", peer, MacAddress(2));
-      clients[i].AddNeighbour("v1", here, MacAddress(1));
+      Join({&servers[i], "v0", MacAddress(1), {here}},
+           {&clients[i], "v1", MacAddress(2), {peer}});
     }
     const Totals one_before = meter.TotalOf(Kind::kService, "sctp-one");
     const Totals two_before = meter.TotalOf(Kind::kService, "sctp-two");
@@ -218,7 +212,7 @@ TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
     Register("sctp-server");
     const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
     errno = Control(fd, NM_TAG, "core");
-    if (errno != 0) Die("NM_TAG");
+    if (errno != 0) DieWithErrno("NM_TAG");
     const int port = Bind(fd, Lab::Client(GetParam()));
     Check(listen(fd, kConnections), "listen");
     parent.Send(port);
@@ -305,7 +299,7 @@ TEST_P(ProtocolsTest, AnEvictedNameOfAnSctpListenerIsNobodysNext) {
   Child server(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
     const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
     errno = Control(fd, NM_SERVICE, "sctp-gone");
-    if (errno != 0) Die("NM_SERVICE");
+    if (errno != 0) DieWithErrno("NM_SERVICE");
     const int port = Bind(fd, here);
     Check(listen(fd, 1), "listen");
     parent.Send(port);

@@ -84,7 +84,7 @@ TEST_P(RemainderTest, PacketsForNoSocketAreSeenByTheLinkOnly) {
     if (connect(tcp, reinterpret_cast<sockaddr*>(&to), Address::Length(to)) ==
             0 ||
         errno != ECONNREFUSED)
-      Die("connect");
+      DieWithErrno("connect");
     // Echo requests, which the kernel answers.
     const int ping = OpenSocket(client.family(), SOCK_DGRAM,
                                 v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6});
@@ -269,7 +269,8 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
     Check(send(fd, "nobody there", 12, 0), "send");
     WaitReadable(fd);
     char byte;
-    if (recv(fd, &byte, 1, 0) >= 0 || errno != ECONNREFUSED) Die("recv");
+    if (recv(fd, &byte, 1, 0) >= 0 || errno != ECONNREFUSED)
+      DieWithErrno("recv");
   });
   client.Join();
   measurement.Finish([](const Packet& packet) -> Remainder {
@@ -510,23 +511,17 @@ TEST_P(RemainderTest, ResetsOfOnesOwnNamespaceAreSeenByTheLinkOnly) {
   const int64_t before = unattributed();
   Child child(meter.cgroup(), lab().client, [&](Child::Parent&) {
     NetNamespace inner, outer;
-    inner.AddVeth({"i0", MacAddress(23)}, outer, {"o0", MacAddress(24)});
-    inner.SetUp("i0");
-    outer.SetUp("o0");
-    const Address here(v4() ? "10.78.1.1" : "fd78:1::1");
-    const Address there(v4() ? "10.78.1.2" : "fd78:1::2");
-    const int prefix = v4() ? 24 : 64;
-    inner.AddAddress("i0", here, prefix);
-    outer.AddAddress("o0", there, prefix);
-    inner.AddNeighbour("i0", there, MacAddress(24));
-    outer.AddNeighbour("o0", here, MacAddress(23));
+    const Address here = HostAddress(GetParam(), 78, 1, 1);
+    const Address there = HostAddress(GetParam(), 78, 1, 2);
+    Join({&inner, "i0", MacAddress(23), {here}},
+         {&outer, "o0", MacAddress(24), {there}});
     outer.Run([&] {
       const int fd = OpenSocket(here.family(), SOCK_STREAM);
       sockaddr_storage to = here.WithPort(9);
       if (connect(fd, reinterpret_cast<sockaddr*>(&to), Address::Length(to)) ==
               0 ||
           errno != ECONNREFUSED)
-        Die("connect");
+        DieWithErrno("connect");
     });
   });
   child.Join();
@@ -549,12 +544,12 @@ TEST_P(Ipv6RemainderTest, NeighbourDiscoveryOfOnesOwnNamespaceIsUnattributed) {
   const int64_t before = unattributed();
   Child child(meter.cgroup(), lab().client, [&](Child::Parent&) {
     NetNamespace inner, outer;
-    inner.AddVeth({"i0", MacAddress(21)}, outer, {"o0", MacAddress(22)});
-    inner.SetUp("i0");
-    outer.SetUp("o0");
+    // Without addresses: the two have to discover each other.
+    Join({&inner, "i0", MacAddress(21), {}},
+         {&outer, "o0", MacAddress(22), {}});
     const Address there("fd78::2");
-    inner.AddAddress("i0", Address("fd78::1"), 64);
-    outer.AddAddress("o0", there, 64);
+    inner.AddAddress("i0", Address("fd78::1"));
+    outer.AddAddress("o0", there);
     inner.Enter();
     const int ping = OpenSocket(AF_INET6, SOCK_DGRAM, IPPROTO_ICMPV6);
     Connect(ping, there, 0);
@@ -566,7 +561,7 @@ TEST_P(Ipv6RemainderTest, NeighbourDiscoveryOfOnesOwnNamespaceIsUnattributed) {
       pollfd ready = {ping, POLLIN, 0};
       if (poll(&ready, 1, 200) > 0) return;
     }
-    Die("no answer");
+    DieWithErrno("no answer");
   });
   child.Join();
   EXPECT_GE(unattributed() - before, 1);

@@ -17,7 +17,7 @@ template <typename T>
 T* Map(int fd, size_t size, uint64_t offset) {
   void* memory =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
-  if (memory == MAP_FAILED) Die("map the ring");
+  if (memory == MAP_FAILED) DieWithErrno("map the ring");
   return static_cast<T*>(memory);
 }
 

@@ -15,7 +15,7 @@
 
 #include <cstdint>
 
-#include "test/live/check.h"
+#include "lib/testing/check.h"
 
 namespace netmeter {
 namespace internal {

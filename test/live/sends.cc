@@ -42,7 +42,7 @@ UniqueFd FileOf(uint64_t bytes) {
   const std::string data(bytes, 'x');
   if (write(file.get(), data.data(), data.size()) !=
       static_cast<ssize_t>(bytes))
-    Die("write");
+    DieWithErrno("write");
   Check(lseek(file.get(), 0, SEEK_SET), "lseek");
   return file;
 }
@@ -59,7 +59,7 @@ void SendZeroCopy(int fd, uint64_t bytes) {
     done += ZeroCopiesDone(fd);
     usleep(1000);
   }
-  if (done != sends) Die("MSG_ZEROCOPY was not finished");
+  if (done != sends) DieWithErrno("MSG_ZEROCOPY was not finished");
 }
 
 void SendByFile(int fd, uint64_t bytes) {

@@ -126,7 +126,7 @@ const std::vector<Packet>& Sniffer::Stop() {
   StopAndCount(&drops);
   if (drops != 0) {
     errno = ENOBUFS;
-    Die("the sniffer on " + link_ + " lost packets");
+    DieWithErrno("the sniffer on " + link_ + " lost packets");
   }
   return packets_;
 }

@@ -297,7 +297,7 @@ SoakTraffic::SoakTraffic(Lab& lab, const Cgroup* cgroup, bool few)
     : shared_(static_cast<Shared*>(mmap(nullptr, sizeof(Shared),
                                         PROT_READ | PROT_WRITE,
                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
-  if (shared_ == MAP_FAILED) Die("mmap");
+  if (shared_ == MAP_FAILED) DieWithErrno("mmap");
   sink_ =
       std::make_unique<Child>(nullptr, lab.server, [](Child::Parent& parent) {
         const int fd = OpenSocket(AF_INET, SOCK_DGRAM);

@@ -172,7 +172,7 @@ SoakReader::SoakReader(const std::string& pin_dir, const NetNamespace& network,
     : shared_(static_cast<Shared*>(mmap(nullptr, sizeof(Shared),
                                         PROT_READ | PROT_WRITE,
                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
-  if (shared_ == MAP_FAILED) Die("mmap");
+  if (shared_ == MAP_FAILED) DieWithErrno("mmap");
   child_ = std::make_unique<Child>(nullptr, network, [=](Child::Parent&) {
     alarm(0);
     MeterOptions options;

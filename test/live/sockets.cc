@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "lib/testing/check.h"
 #include "netmeter/abi.h"
-#include "test/live/check.h"
 
 namespace netmeter {
 namespace internal {
@@ -106,12 +106,12 @@ int Control(int fd, int name, const std::string& value) {
 void Register(const std::string& service) {
   const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
   errno = Control(fd, NM_REGISTER, service);
-  if (errno != 0) Die("NM_REGISTER");
+  if (errno != 0) DieWithErrno("NM_REGISTER");
   close(fd);
 }
 
 void WaitReadable(int fd) {
-  if (!WaitFor(fd, POLLIN)) Die("nothing to receive");
+  if (!WaitFor(fd, POLLIN)) DieWithErrno("nothing to receive");
 }
 
 int Accept(int listener) {
@@ -128,7 +128,7 @@ void SendAll(int fd, uint64_t bytes) {
     if (sent >= 0)
       bytes -= sent;
     else if (errno != EAGAIN || !WaitFor(fd, POLLOUT))
-      Die("send");
+      DieWithErrno("send");
   }
 }
 
@@ -150,7 +150,7 @@ uint64_t ReceiveExactly(int fd, uint64_t bytes) {
               "recv");
     if (size == 0) {
       errno = EPIPE;
-      Die("the connection ended early");
+      DieWithErrno("the connection ended early");
     }
     received += size;
   }

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "test/live/net_namespace.h"
+#include "lib/testing/net_namespace.h"
 
 namespace netmeter {
 namespace internal {

@@ -71,7 +71,7 @@ void SendAs(const MeteredCgroup& meter, const std::string& service) {
     const Address server = Lab::Server(Family::kIpv4);
     errno = Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, service);
     // A full table of names refuses; the traffic counts anyhow.
-    if (errno != 0 && errno != EPERM) Die("NM_REGISTER");
+    if (errno != 0 && errno != EPERM) DieWithErrno("NM_REGISTER");
     SendTo(OpenSocket(server.family(), SOCK_DGRAM), std::string(100, 'x'),
            server, 9000);
   });

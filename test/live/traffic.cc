@@ -33,7 +33,7 @@ uint64_t ReceiveFromEach(const std::vector<int>& sockets, uint64_t bytes) {
     for (size_t i = 0; i < sockets.size(); ++i)
       ready.push_back({left[i] > 0 ? sockets[i] : -1, POLLIN, 0});
     if (poll(ready.data(), ready.size(), kTimeoutMs) <= 0)
-      Die("nothing to receive");
+      DieWithErrno("nothing to receive");
     for (size_t i = 0; i < sockets.size(); ++i) {
       if (ready[i].revents == 0) continue;
       const ssize_t size =
@@ -42,7 +42,7 @@ uint64_t ReceiveFromEach(const std::vector<int>& sockets, uint64_t bytes) {
                 "recv");
       if (size == 0) {
         errno = EPIPE;
-        Die("the connection ended early");
+        DieWithErrno("the connection ended early");
       }
       left[i] -= size;
       total -= size;

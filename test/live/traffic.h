@@ -9,8 +9,8 @@
 #include <functional>
 #include <string>
 
+#include "lib/testing/net_namespace.h"
 #include "test/live/child.h"
-#include "test/live/net_namespace.h"
 #include "test/live/sockets.h"
 
 namespace netmeter {

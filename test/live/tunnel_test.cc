@@ -36,7 +36,6 @@ class TunnelTest : public FamilyTest {
   static Address Inner(int host) {
     return Address((v4() ? "10.79.0." : "fd79::") + std::to_string(host));
   }
-  static int Prefix() { return v4() ? 24 : 64; }
 };
 NM_FOR_BOTH_FAMILIES(TunnelTest);
 
@@ -64,7 +63,7 @@ TEST_P(TunnelTest, VxlanCountsWhatIsWithin) {
                   mac[1], mac[2], mac[3], mac[4], mac[5]);
     Ip(end, {"link", "set", "x0", "address", text, "mtu", "1400"});
     end.SetUp("x0");
-    end.AddAddress("x0", Inner(client ? 1 : 2), Prefix());
+    end.AddAddress("x0", Inner(client ? 1 : 2));
     end.AddNeighbour("x0", Inner(client ? 2 : 1), MacAddress(client ? 32 : 31));
   }
   MeteredCgroup& meter = World::ClientMeter();
@@ -185,7 +184,7 @@ TEST_P(TunnelTest, TunCountsWithinAndAround) {
     return;
   }
   lab().client.SetUp("t0");
-  lab().client.AddAddress("t0", Inner(1), Prefix());
+  lab().client.AddAddress("t0", Inner(1));
   Measurement measurement(meter, lab().ClientReference());
   vpn.Send(0);
   vpn.Receive<int>();

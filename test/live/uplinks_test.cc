@@ -35,15 +35,7 @@ constexpr int64_t kEthernet = 14;
 constexpr int kRounds = 4;
 
 Address At(Family family, int network, int host) {
-  const std::string n = std::to_string(network), h = std::to_string(host);
-  return family == Family::kIpv4 ? Address("10.78." + n + "." + h)
-                                 : Address("fd78:" + n + "::" + h);
-}
-
-std::string TextOf(Family family, int network, int host) {
-  const std::string n = std::to_string(network), h = std::to_string(host);
-  return family == Family::kIpv4 ? "10.78." + n + "." + h
-                                 : "fd78:" + n + "::" + h;
+  return HostAddress(family, 78, network, host);
 }
 
 constexpr int kServices = 100, kServer = 200;  // networks of one address
@@ -63,15 +55,14 @@ struct GatewayLab {
     }
     gateway.Sysctl("ipv4/ip_forward", "1");
     gateway.Sysctl("ipv6/conf/all/forwarding", "1");
-    Join(&gateway, "sat0", &internet, "u0", 1);
-    Join(&gateway, "lte0", &internet, "u1", 2);
-    Join(&gateway, "lan0", &lan, "l0", 3);
+    Cable("sat0", &internet, "u0", 1);
+    Cable("lte0", &internet, "u1", 2);
+    Cable("lan0", &lan, "l0", 3);
     for (Family family : {Family::kIpv4, Family::kIpv6}) {
       const int all = family == Family::kIpv4 ? 32 : 128;
       gateway.AddAddress("lo", At(family, kServices, 1), all);
       internet.AddAddress("lo", At(family, kServer, 1), all);
-      const Address any(family == Family::kIpv4 ? "0.0.0.0" : "::");
-      lan.AddRoute(any, 0, At(family, 3, 1));
+      lan.AddDefaultRoute(At(family, 3, 1));
       Out(family, Way::kSatellite);
       Back(family, Way::kSatellite);
     }
@@ -81,44 +72,30 @@ struct GatewayLab {
   // The kernel tells its multicast groups when a link is new (MLD).
   static void Settle() { usleep(500000); }
 
-  void Join(NetNamespace* left, const std::string& left_link,
-            NetNamespace* right, const std::string& right_link, int network) {
-    const auto mac = [network](int end) {
-      return MacAddress(static_cast<uint8_t>(2 * network + end));
-    };
-    left->AddVeth({left_link, mac(0)}, *right, {right_link, mac(1)});
-    left->SetUp(left_link);
-    right->SetUp(right_link);
-    for (const auto& end :
-         {std::make_pair(left, left_link), std::make_pair(right, right_link)}) {
-      end.first->SetFeatures(
-          end.second, {"segmentation", "tx-gso", "tx-checksum", "tx-udp"},
-          false);
-      end.first->SetFeatures(end.second, {"rx-gro"}, false);
-    }
-    for (Family family : {Family::kIpv4, Family::kIpv6}) {
-      const int prefix = family == Family::kIpv4 ? 24 : 64;
-      left->AddAddress(left_link, At(family, network, 1), prefix);
-      right->AddAddress(right_link, At(family, network, 2), prefix);
-      left->AddNeighbour(left_link, At(family, network, 2), mac(1));
-      right->AddNeighbour(right_link, At(family, network, 1), mac(0));
-    }
+  void Cable(const std::string& link, NetNamespace* peer,
+             const std::string& peer_link, int network) {
+    Join({&gateway, link, MacAddress(2 * network),
+          BothAddresses(78, network, 1)},
+         {peer, peer_link, MacAddress(2 * network + 1),
+          BothAddresses(78, network, 2)});
+    gateway.SetRealPackets(link);
+    peer->SetRealPackets(peer_link);
   }
 
   // What leaves the gateway, and what comes back to it.
   void Out(Family family, Way way) {
-    Ip(gateway, {"route", "replace", TextOf(family, kServer, 1), "via",
-                 TextOf(family, NetworkOf(way), 2), "src",
-                 TextOf(family, kServices, 1)});
+    Ip(gateway, {"route", "replace", At(family, kServer, 1).text(), "via",
+                 At(family, NetworkOf(way), 2).text(), "src",
+                 At(family, kServices, 1).text()});
   }
   void Back(Family family, Way way) {
-    const std::string via = TextOf(family, NetworkOf(way), 1);
+    const std::string via = At(family, NetworkOf(way), 1).text();
     Ip(internet,
-       {"route", "replace", TextOf(family, kServices, 1), "via", via});
+       {"route", "replace", At(family, kServices, 1).text(), "via", via});
     Ip(internet,
        {"route", "replace",
-        TextOf(family, 3, 0) + (family == Family::kIpv4 ? "/24" : "/64"), "via",
-        via});
+        At(family, 3, 0).text() + (family == Family::kIpv4 ? "/24" : "/64"),
+        "via", via});
   }
   static int NetworkOf(Way way) { return way == Way::kSatellite ? 1 : 2; }
 };
@@ -557,7 +534,7 @@ TEST_P(UplinksTest, ServicesOfTheLanAndTheProxyHaveTheirOwn) {
 TEST_P(UplinksTest, AnInterfaceCountsFromItsFirstPacketAndAsItIsCalled) {
   if (!MayReadKernelMemory()) return;  // then a load has to see it first
   const int network = 5;
-  lab_->Join(&lab_->gateway, "wwan7", &lab_->internet, "u7", network);
+  lab_->Cable("wwan7", &lab_->internet, "u7", network);
   GatewayLab::Settle();
   const LinkCounters before = lab_->gateway.Counters("wwan7");
   const auto send = [&](int datagrams) {
@@ -579,7 +556,7 @@ TEST_P(UplinksTest, AnInterfaceCountsFromItsFirstPacketAndAsItIsCalled) {
   Ip(lab_->gateway, {"link", "set", "wwan7", "name", "spare7"});
   Ip(lab_->gateway, {"link", "set", "spare7", "up"});
   if (GetParam() == Family::kIpv6) {  // they went when it was down
-    lab_->gateway.AddAddress("spare7", At(GetParam(), network, 1), 64);
+    lab_->gateway.AddAddress("spare7", At(GetParam(), network, 1));
   }
   lab_->gateway.AddNeighbour("spare7", At(GetParam(), network, 2),
                              MacAddress(2 * network + 1));

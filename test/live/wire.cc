@@ -83,7 +83,7 @@ void Wire::Loop() {
         if (size < 0) break;
         if (static_cast<size_t>(size) > frame.size()) {
           errno = EMSGSIZE;
-          Die("the wire received a GSO packet");
+          DieWithErrno("the wire received a GSO packet");
         }
         frame.resize(size);
         Carry(&direction, frame);

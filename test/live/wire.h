@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/live/net_namespace.h"
+#include "lib/testing/net_namespace.h"
 
 namespace netmeter {
 namespace internal {

@@ -111,7 +111,6 @@ std::string TryIp(const NetNamespace& where,
 void Ip(const NetNamespace& where, const std::vector<std::string>& arguments) {
   const std::string error = TryIp(where, arguments);
   if (error.empty()) return;
-  errno = 0;
   Die(error);
 }
 

@@ -3,9 +3,7 @@
 // wants an interface other than loopback, and the machine may have none.
 #include <gtest/gtest.h>
 
-#include <string>
-
-#include "test/program/sandbox.h"
+#include "lib/testing/net_namespace.h"
 
 namespace netmeter {
 namespace internal {
@@ -14,8 +12,10 @@ namespace {
 class OwnNetwork : public testing::Environment {
  public:
   void SetUp() override {
-    std::string error;
-    ASSERT_TRUE(EnterOwnNetwork(&error)) << error << " (run as root)";
+    NetNamespace network;
+    network.AddVeth({&network, "nm0", MacAddress(1), {}},
+                    {&network, "nm1", MacAddress(2), {}});
+    network.Enter();
   }
 };
 

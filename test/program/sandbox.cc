@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,15 +55,6 @@ bool RunCommand(const std::string& command, std::string* error) {
   if (std::system((command + " >&2").c_str()) == 0) return true;
   *error = command + " failed";
   return false;
-}
-
-bool EnterOwnNetwork(std::string* error) {
-  if (unshare(CLONE_NEWNET) != 0) {
-    *error = std::string("new network namespace: ") + std::strerror(errno);
-    return false;
-  }
-  return RunCommand("ip link set lo up", error) &&
-         RunCommand("ip link add nm0 type veth peer name nm1", error);
 }
 
 std::unique_ptr<OwnCgroup> OwnCgroup::Make(const std::string& prefix,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A cgroup and network namespaces of one's own, so that tests and benchmarks
-// neither see nor disturb what else the machine does.
+// A cgroup of one's own, so that tests and benchmarks neither see nor disturb what
+// else the machine does.
 //
 //   std::string error;
 //   auto cgroup = OwnCgroup::Make("nm-test", &error);
-//   if (!EnterOwnNetwork(&error) || !cgroup->Enter(&error)) ...
+//   if (cgroup == nullptr || !cgroup->Enter(&error)) ...
 //
 // Threads: the process is moved, so use it before there are others.
 
@@ -18,10 +18,6 @@
 
 namespace netmeter {
 namespace internal {
-
-// Moves the calling thread into a new network namespace: lo is up, and there is an unused
-// pair of interfaces, nm0 and nm1. It goes away with the last process in it.
-bool EnterOwnNetwork(std::string* error);
 
 // Runs a command line with its output on stderr; true if it succeeded.
 bool RunCommand(const std::string& command, std::string* error);

@@ -5,13 +5,10 @@
 // The programs are a build that takes a microsecond between the load and the store of
 // each word. Beside them the normal build counts the packets, too, by atomic adds. The
 // sums are equal to the byte; with a build without the guard they are not.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -24,6 +21,7 @@
 
 #include "lib/base/unique_fd.h"
 #include "lib/loader/object.h"
+#include "lib/testing/net_namespace.h"
 #include "stressed.skel.h"
 #include "test/program/fixture.h"
 #include "test/program/sandbox.h"
@@ -39,61 +37,32 @@ constexpr uint16_t kPort = 5001;
 constexpr int kRounds = 60;
 constexpr std::chrono::milliseconds kDuration(700);
 
-sockaddr_in ServerAddress() {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(kPort);
-  inet_pton(AF_INET, "10.99.0.2", &address.sin_addr);
-  return address;
-}
-
 // Two network namespaces with a link between them.
 class Link {
  public:
-  bool Make(std::string* error) {
-    if (!EnterOwnNetwork(error)) return false;
-    std::atomic<int> step{0};
-    pid_t tid = 0;
-    std::string server_error;
-    std::thread server([&] {
-      if (unshare(CLONE_NEWNET) != 0) server_error = "unshare";
-      tid = static_cast<pid_t>(syscall(SYS_gettid));
-      step = 1;
-      while (step != 2) usleep(1000);
-      if (server_error.empty()) {
-        RunCommand(
-            "ip addr add 10.99.0.2/24 dev nm1 && ip link set nm1 up && "
-            "ip link set lo up",
-            &server_error);
-      }
-      listener_ = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const sockaddr_in address = ServerAddress();
-      if (server_error.empty() &&
-          (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address),
-                sizeof(address)) != 0 ||
-           listen(listener_.get(), 100) != 0)) {
-        server_error = "listen";
-      }
+  // Moves the calling thread to the client's.
+  Link() {
+    Join({&client_, "nm0", MacAddress(1), {Address("10.99.0.1")}},
+         {&server_, "nm1", MacAddress(2), {server_address_}});
+    server_.Run([this] {
+      listener_ = UniqueFd(
+          Check(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
+      const sockaddr_storage address = server_address_.WithPort(kPort);
+      Check(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address),
+                 Address::Length(address)),
+            "bind");
+      Check(listen(listener_.get(), 100), "listen");
     });
-    while (step != 1) usleep(1000);
-    const bool done =
-        RunCommand("ip link set nm1 netns " + std::to_string(tid) +
-                       " && ip addr add 10.99.0.1/24 dev nm0 && "
-                       "ip link set nm0 up",
-                   error);
-    step = 2;
-    server.join();
-    if (!server_error.empty()) *error = server_error;
-    return done && server_error.empty();
+    client_.Enter();
   }
 
   // A connection over the link: the client's end, and the server's.
   std::pair<UniqueFd, UniqueFd> Connect(bool paced) const {
     UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const sockaddr_in address = ServerAddress();
+    const sockaddr_storage address = server_address_.WithPort(kPort);
     const int on = 1;
     EXPECT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&address),
-                      sizeof(address)),
+                      Address::Length(address)),
               0);
     UniqueFd server(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     EXPECT_TRUE(server.ok());
@@ -107,6 +76,8 @@ class Link {
   }
 
  private:
+  const Address server_address_{"10.99.0.2"};
+  NetNamespace client_, server_;
   UniqueFd listener_;
 };
 
@@ -166,11 +137,7 @@ void PrintTo(const Sum& sum, std::ostream* out) {
 
 class Stress : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    link_ = new Link;
-    std::string error;
-    ASSERT_TRUE(link_->Make(&error)) << error << " (run as root)";
-  }
+  static void SetUpTestSuite() { link_ = new Link; }
   static void TearDownTestSuite() {
     delete link_;
     link_ = nullptr;

@@ -185,7 +185,7 @@ void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
     const sockaddr_storage to = address.WithPort(kClosedPort);
     if (connect(refused, reinterpret_cast<const sockaddr*>(&to),
                 Address::Length(to)) == 0) {
-      Die("somebody listens");
+      DieWithErrno("somebody listens");
     }
     close(refused);
   });
@@ -372,7 +372,7 @@ TEST_F(EvictedFlowsTest, ARemainderIsOfTheSeriesThatCountedIt) {
         if (sendto(fd, reset, sizeof(reset), 0,
                    reinterpret_cast<const sockaddr*>(&to),
                    sizeof(sockaddr_in)) != sizeof(reset)) {
-          Die("send a RST");
+          DieWithErrno("send a RST");
         }
       }
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "test/live/net_namespace.h"
+#include "lib/testing/net_namespace.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -30,14 +30,23 @@ void WriteFile(const std::string& path, const std::string& value) {
   Check(write(fd.get(), value.data(), value.size()), path);
 }
 
+uint8_t PrefixOf(const Address& address, int prefix) {
+  if (prefix >= 0) return static_cast<uint8_t>(prefix);
+  return address.family() == AF_INET ? 24 : 64;
+}
+
 }  // namespace
 
 Address::Address(const std::string& text) {
   family_ = text.find(':') == std::string::npos ? AF_INET : AF_INET6;
   if (inet_pton(family_, text.c_str(), bytes_.data()) != 1) {
-    errno = EINVAL;
-    Die("address " + text);
+    Die("no address: " + text);
   }
+}
+
+std::string Address::text() const {
+  char text[INET6_ADDRSTRLEN];
+  return inet_ntop(family_, data(), text, sizeof(text));
 }
 
 Address Address::Mapped() const {
@@ -68,7 +77,39 @@ socklen_t Address::Length(const sockaddr_storage& address) {
                                       : sizeof(sockaddr_in6);
 }
 
-Mac MacAddress(uint8_t last) { return {0x02, 0, 0, 0x77, 0, last}; }
+Address HostAddress(Family family, int site, int network, int host) {
+  const std::string s = std::to_string(site), n = std::to_string(network),
+                    h = std::to_string(host);
+  return family == Family::kIpv4 ? Address("10." + s + "." + n + "." + h)
+                                 : Address("fd" + s + ":" + n + "::" + h);
+}
+
+std::vector<Address> BothAddresses(int site, int network, int host) {
+  return {HostAddress(Family::kIpv4, site, network, host),
+          HostAddress(Family::kIpv6, site, network, host)};
+}
+
+Mac MacAddress(int last) {
+  return {0x02, 0, 0, 0x77, 0, static_cast<uint8_t>(last)};
+}
+
+void Introduce(const LinkEnd& to, const LinkEnd& other) {
+  for (const Address& address : other.addresses) {
+    to.where->AddNeighbour(to.name, address, other.mac);
+  }
+}
+
+void Join(const LinkEnd& left, const LinkEnd& right) {
+  left.where->AddVeth(left, right);
+  for (const LinkEnd* end : {&left, &right}) {
+    end->where->SetUp(end->name);
+    for (const Address& address : end->addresses) {
+      end->where->AddAddress(end->name, address);
+    }
+  }
+  if (!left.addresses.empty()) Introduce(left, right);
+  if (!right.addresses.empty()) Introduce(right, left);
+}
 
 bool KernelAtLeast(int major, int minor) {
   utsname name;
@@ -153,7 +194,7 @@ void NetNamespace::Do(const Request& request, const std::string& what) const {
   const int error = Transact(request, nullptr);
   if (error != 0) {
     errno = -error;
-    Die(what);
+    DieWithErrno(what);
   }
 }
 
@@ -194,8 +235,7 @@ void NetNamespace::Sysctl(const std::string& path,
   Run([&] { WriteFile("/proc/sys/net/" + path, value); });
 }
 
-void NetNamespace::AddVeth(const LinkEnd& here, const NetNamespace& peer,
-                           const LinkEnd& there) {
+void NetNamespace::AddVeth(const LinkEnd& here, const LinkEnd& there) {
   ifinfomsg info = {};
   Request request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, info);
   request.Put(IFLA_IFNAME, here.name)
@@ -207,7 +247,7 @@ void NetNamespace::AddVeth(const LinkEnd& here, const NetNamespace& peer,
   request.Append(&info, sizeof(info));
   request.Put(IFLA_IFNAME, there.name)
       .Put(IFLA_ADDRESS, there.mac.data(), there.mac.size())
-      .Put(IFLA_NET_NS_FD, peer.namespace_.get());
+      .Put(IFLA_NET_NS_FD, there.where->namespace_.get());
   request.End(other).End(data).End(link);
   Do(request, "add veth " + here.name);
 }
@@ -219,7 +259,7 @@ int NetNamespace::Index(const std::string& link) const {
       Transact(Request(RTM_GETLINK, 0, info).Put(IFLA_IFNAME, link), &reply);
   if (error != 0) {
     errno = -error;
-    Die("no link " + link);
+    DieWithErrno("no link " + link);
   }
   auto* message = reinterpret_cast<nlmsghdr*>(reply.data());
   return static_cast<ifinfomsg*>(NLMSG_DATA(message))->ifi_index;
@@ -261,7 +301,7 @@ void NetNamespace::AddAddress(const std::string& link, const Address& address,
                               int prefix) {
   ifaddrmsg message = {};
   message.ifa_family = address.family();
-  message.ifa_prefixlen = prefix;
+  message.ifa_prefixlen = PrefixOf(address, prefix);
   message.ifa_flags = address.family() == AF_INET6 ? IFA_F_NODAD : 0;
   message.ifa_index = Index(link);
   Do(Request(RTM_NEWADDR, NLM_F_CREATE, message)
@@ -270,16 +310,20 @@ void NetNamespace::AddAddress(const std::string& link, const Address& address,
      "add address to " + link);
 }
 
-void NetNamespace::AddRoute(const Address& network, int prefix,
-                            const Address& gateway) {
+void NetNamespace::AddDefaultRoute(const Address& gateway) {
+  AddRoute(Address(), gateway, 0);
+}
+
+void NetNamespace::AddRoute(const Address& network, const Address& gateway,
+                            int prefix) {
   rtmsg message = {};
   message.rtm_family = gateway.family();
-  message.rtm_dst_len = prefix;
+  message.rtm_dst_len = PrefixOf(gateway, prefix);
   message.rtm_table = RT_TABLE_MAIN;
   message.rtm_protocol = RTPROT_STATIC;
   message.rtm_type = RTN_UNICAST;
   Request request(RTM_NEWROUTE, NLM_F_CREATE, message);
-  if (prefix > 0) request.Put(RTA_DST, network.data(), network.size());
+  if (prefix != 0) request.Put(RTA_DST, network.data(), network.size());
   Do(request.Put(RTA_GATEWAY, gateway.data(), gateway.size()), "add route");
 }
 
@@ -312,7 +356,7 @@ LinkCounters NetNamespace::Counters(const std::string& link) const {
       Transact(Request(RTM_GETLINK, 0, info).Put(IFLA_IFNAME, link), &reply);
   if (error != 0) {
     errno = -error;
-    Die("counters of " + link);
+    DieWithErrno("counters of " + link);
   }
   auto* message = reinterpret_cast<nlmsghdr*>(reply.data());
   auto* attribute = IFLA_RTA(NLMSG_DATA(message));
@@ -326,7 +370,7 @@ LinkCounters NetNamespace::Counters(const std::string& link) const {
             stats.tx_dropped};
   }
   errno = ENODATA;
-  Die("counters of " + link);
+  DieWithErrno("counters of " + link);
 }
 
 UniqueFd NetNamespace::AttachXdpPass(const std::string& link) const {
@@ -424,6 +468,11 @@ void NetNamespace::SetFeatures(const std::string& link,
     }
     call(change, "set features");
   });
+}
+
+void NetNamespace::SetRealPackets(const std::string& link) const {
+  SetFeatures(link, kOffloads, false);
+  SetFeatures(link, {"rx-gro"}, false);
 }
 
 }  // namespace internal

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The end of the live test if something fails that the test itself needs: the whole
-// process ends, with a message. A test that goes on without its network would measure
-// nothing. Nothing stays after any end: the janitor of child.h, a process of its own,
-// removes everything. Bazel kills the janitor with all other processes of a test, so a
-// test that ends in order waits for it.
+// The end of a live test or a benchmark if something fails that it needs itself: the
+// whole process ends, with a message. A test that goes on without its network would
+// measure nothing. Nothing of a live test stays after any end: the janitor of child.h, a
+// process of its own, removes everything. Bazel kills the janitor with all other
+// processes of a test, so a test that ends in order waits for it.
 
-#ifndef NETMETER_TEST_LIVE_CHECK_H_
-#define NETMETER_TEST_LIVE_CHECK_H_
+#ifndef NETMETER_LIB_TESTING_CHECK_H_
+#define NETMETER_LIB_TESTING_CHECK_H_
 
 #include <poll.h>
 #include <unistd.h>
@@ -30,16 +30,20 @@ constexpr int kTimeoutMs = 30000;
 inline void (*await_janitor)() = nullptr;
 
 [[noreturn]] inline void Die(const std::string& what) {
-  std::fprintf(stderr, "live_test[%d]: %s: %s\n", getpid(), what.c_str(),
-               std::strerror(errno));
+  std::fprintf(stderr, "%s[%d]: %s\n", program_invocation_short_name, getpid(),
+               what.c_str());
   if (await_janitor != nullptr) await_janitor();
   _exit(99);
+}
+
+[[noreturn]] inline void DieWithErrno(const std::string& what) {
+  Die(what + ": " + std::strerror(errno));
 }
 
 // The result of a system call that has to succeed.
 template <typename T>
 T Check(T result, const std::string& what) {
-  if (result < 0) Die(what);
+  if (result < 0) DieWithErrno(what);
   return result;
 }
 
@@ -55,4 +59,4 @@ inline bool WaitFor(int fd, short events) {
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_TEST_LIVE_CHECK_H_
+#endif  // NETMETER_LIB_TESTING_CHECK_H_

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A network namespace without a name: held by a descriptor, so nothing is left
+// Network namespaces and the cables between them, for live tests, program tests and
+// benchmarks. A namespace has no name: it is held by a descriptor, so nothing is left
 // when the process ends. Links, addresses and counters by netlink, offloads by
 // ethtool's ioctl. Thus the test needs none of their tools in the guests of the
 // kernel matrix.
 //
 //   NetNamespace a, b;
-//   a.AddVeth({"a0", MacAddress(1)}, b, {"b0", MacAddress(2)});
+//   Join({&a, "a0", MacAddress(1), BothAddresses(77, 1, 1)},
+//        {&b, "b0", MacAddress(2), BothAddresses(77, 1, 2)});
 //   a.SetMtu("a0", 9000);
-//   a.AddAddress("a0", Address("10.0.0.1"), 24);
 //
 // Any method may be called from any namespace, by one thread at a time.
 
-#ifndef NETMETER_TEST_LIVE_NET_NAMESPACE_H_
-#define NETMETER_TEST_LIVE_NET_NAMESPACE_H_
+#ifndef NETMETER_LIB_TESTING_NET_NAMESPACE_H_
+#define NETMETER_LIB_TESTING_NET_NAMESPACE_H_
 
 #include <linux/bpf.h>
 #include <netinet/in.h>
@@ -24,10 +25,12 @@
 #include <string>
 #include <vector>
 
-#include "test/live/check.h"
+#include "lib/testing/check.h"
 
 namespace netmeter {
 namespace internal {
+
+class NetNamespace;
 
 // An IPv4 or IPv6 address.
 class Address {
@@ -38,6 +41,7 @@ class Address {
   int family() const { return family_; }
   size_t size() const { return family_ == AF_INET ? 4 : 16; }
   const uint8_t* data() const { return bytes_.data(); }
+  std::string text() const;
 
   // ::ffff:a.b.c.d of an IPv4 address.
   Address Mapped() const;
@@ -50,13 +54,28 @@ class Address {
   std::array<uint8_t, 16> bytes_{};
 };
 
-using Mac = std::array<uint8_t, 6>;
-Mac MacAddress(uint8_t last);
+enum class Family { kIpv4, kIpv6 };
 
+// 10.<site>.<network>.<host> or fd<site>:<network>::<host>.
+Address HostAddress(Family family, int site, int network, int host);
+std::vector<Address> BothAddresses(int site, int network, int host);
+
+using Mac = std::array<uint8_t, 6>;
+Mac MacAddress(int last);
+
+// One end of a cable.
 struct LinkEnd {
+  NetNamespace* where;
   std::string name;
   Mac mac;
+  std::vector<Address> addresses;
 };
+
+// Makes a cable, which is a pair of veth. Both ends are up and have their addresses, and
+// an end that has any knows those of the other.
+void Join(const LinkEnd& left, const LinkEnd& right);
+// This end need not ask for the other's addresses.
+void Introduce(const LinkEnd& to, const LinkEnd& other);
 
 struct LinkCounters {
   uint64_t rx_packets, tx_packets, rx_bytes, tx_bytes, tx_dropped;
@@ -66,6 +85,11 @@ struct LinkCounters {
            rx_bytes == o.rx_bytes && tx_bytes == o.tx_bytes;
   }
 };
+
+// Features, by the kernel's names, that let a device carry GSO packets or unfinished
+// checksums.
+inline const std::vector<std::string> kOffloads = {"segmentation", "tx-gso",
+                                                   "tx-checksum", "tx-udp"};
 
 class NetNamespace {
  public:
@@ -81,8 +105,8 @@ class NetNamespace {
   // Writes /proc/sys/net/<path>.
   void Sysctl(const std::string& path, const std::string& value) const;
 
-  void AddVeth(const LinkEnd& here, const NetNamespace& peer,
-               const LinkEnd& there);
+  // A cable, as Join() makes, but down and without addresses.
+  void AddVeth(const LinkEnd& here, const LinkEnd& there);
   int Index(const std::string& link) const;
   void SetUp(const std::string& link);
   void SetMtu(const std::string& link, uint32_t mtu);
@@ -90,8 +114,12 @@ class NetNamespace {
   void SetGsoMaxSegments(const std::string& link, uint32_t segments);
   // Limits the bytes of a GSO packet; false if the kernel refuses the limit.
   bool SetGsoMaxSize(const std::string& link, uint32_t bytes);
-  void AddAddress(const std::string& link, const Address& address, int prefix);
-  void AddRoute(const Address& network, int prefix, const Address& gateway);
+  // The length of a prefix is 24 bits for IPv4 and 64 for IPv6, unless said otherwise.
+  void AddAddress(const std::string& link, const Address& address,
+                  int prefix = -1);
+  void AddRoute(const Address& network, const Address& gateway,
+                int prefix = -1);
+  void AddDefaultRoute(const Address& gateway);
   void AddNeighbour(const std::string& link, const Address& address,
                     const Mac& mac);
   void DeleteNeighbour(const std::string& link, const Address& address);
@@ -107,6 +135,8 @@ class NetNamespace {
   // `ethtool -k` prints.
   void SetFeatures(const std::string& link,
                    const std::vector<std::string>& words, bool on) const;
+  // Each packet of this device is one on the wire: no offloads, no GRO.
+  void SetRealPackets(const std::string& link) const;
 
  private:
   class Request;
@@ -142,4 +172,4 @@ bool KernelAtLeast(int major, int minor);
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_TEST_LIVE_NET_NAMESPACE_H_
+#endif  // NETMETER_LIB_TESTING_NET_NAMESPACE_H_
