@@ -74,8 +74,7 @@ std::string MessageOf(const DumpRequest& request, uint32_t sequence) {
 
 }  // namespace
 
-SocketDump::SocketDump(UniqueFd fd)
-    : fd_(std::move(fd)), buffer_(kNetlinkBufferBytes) {}
+SocketDump::SocketDump(UniqueFd fd) : fd_(std::move(fd)) {}
 
 absl::StatusOr<SocketDump> SocketDump::Open() {
   UniqueFd fd(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
@@ -122,38 +121,22 @@ absl::Status SocketDump::ReadOnce(
   const std::string what =
       absl::StrCat("list sockets of ", ProtocolName(request.protocol));
   const std::string message = MessageOf(request, ++sequence_);
-  sockaddr_nl kernel = {};
-  kernel.nl_family = AF_NETLINK;
-  if (sendto(fd_.get(), message.data(), message.size(), 0,
-             reinterpret_cast<const sockaddr*>(&kernel), sizeof(kernel)) < 0) {
-    return ErrnoStatus(errno, what);
+  const absl::Status dumped =
+      DumpFromKernel(
+          fd_.get(), message, what,
+          [&](const NetlinkMessage& answer) {
+            DiagSocket socket;
+            if (answer.type == SOCK_DIAG_BY_FAMILY &&
+                ParseDiagSocket(answer.payload, request.protocol, &socket)) {
+              body(socket, answer.payload);
+            }
+            return true;
+          })
+          .status();
+  if (absl::IsNotFound(dumped)) {
+    return absl::UnimplementedError(absl::StrCat(what, ": this kernel cannot"));
   }
-  while (true) {
-    const absl::StatusOr<absl::string_view> datagram =
-        ReceiveFromKernel(fd_.get(), what, &buffer_);
-    NETMETER_RETURN_IF_ERROR(datagram.status());
-    NetlinkMessages messages(*datagram);
-    NetlinkMessage answer;
-    while (messages.Next(&answer)) {
-      if (answer.sequence != sequence_) continue;
-      if (answer.type == NLMSG_ERROR || answer.type == NLMSG_DONE) {
-        const int error = ErrorOf(answer);
-        if (error == 0) return absl::OkStatus();
-        if (error == ENOENT) {
-          return absl::UnimplementedError(
-              absl::StrCat(what, ": this kernel cannot"));
-        }
-        return ErrnoStatus(error, what);
-      }
-      DiagSocket socket;
-      if (answer.type != SOCK_DIAG_BY_FAMILY ||
-          !ParseDiagSocket(answer.payload, request.protocol, &socket)) {
-        continue;
-      }
-      body(socket, answer.payload);
-    }
-    if (messages.malformed()) return CutShort(what);
-  }
+  return dumped;
 }
 
 }  // namespace internal

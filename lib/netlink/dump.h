@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -62,7 +61,6 @@ class SocketDump {
 
   UniqueFd fd_;
   uint32_t sequence_ = 0;
-  std::vector<char> buffer_;
 };
 
 }  // namespace internal

@@ -130,11 +130,13 @@ bool ParseInterface(absl::string_view payload, Interface* found) {
   return true;
 }
 
-// Makes one dump. Never returns kMore.
-absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
-                                        std::vector<char>* buffer,
-                                        std::vector<Interface>* all) {
-  all->clear();
+}  // namespace
+
+absl::StatusOr<std::vector<Interface>> ListInterfaces() {
+  constexpr uint32_t kMostDumps = 100;
+  const UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!fd.ok()) return ErrnoStatus(errno, kWhat);
+  std::vector<Interface> all;
   struct {
     nlmsghdr header;
     ifinfomsg link;
@@ -142,58 +144,19 @@ absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
   request.header.nlmsg_len = sizeof(request);
   request.header.nlmsg_type = RTM_GETLINK;
   request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  request.header.nlmsg_seq = sequence;
-  if (send(fd, &request, sizeof(request), 0) < 0) {
-    return ErrnoStatus(errno, kWhat);
-  }
-  bool changed = false;
-  for (;;) {
-    const absl::StatusOr<absl::string_view> datagram =
-        ReceiveFromKernel(fd, kWhat, buffer);
-    NETMETER_RETURN_IF_ERROR(datagram.status());
-    const absl::StatusOr<LinkDump> taken =
-        TakeInterfaces(*datagram, sequence, &changed, all);
-    if (!taken.ok() || *taken != LinkDump::kMore) return taken;
-  }
-}
-
-}  // namespace
-
-absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
-                                        uint32_t sequence, bool* changed,
-                                        std::vector<Interface>* all) {
-  NetlinkMessages messages(datagram);
-  NetlinkMessage message;
-  while (messages.Next(&message)) {
-    if (message.sequence != sequence) continue;
-    // An interface was added, removed or changed since the dump began: one may be
-    // missing, or another be listed twice.
-    if ((message.flags & NLM_F_DUMP_INTR) != 0) *changed = true;
-    const int error = ErrorOf(message);
-    if (error != 0) return ErrnoStatus(error, kWhat);
-    if (message.type == NLMSG_DONE) {
-      return *changed ? LinkDump::kChanged : LinkDump::kDone;
-    }
-    if (message.type != RTM_NEWLINK) continue;
-    Interface found;
-    if (!ParseInterface(message.payload, &found)) return CutShort(kWhat);
-    all->push_back(std::move(found));
-  }
-  if (messages.malformed()) return CutShort(kWhat);
-  return LinkDump::kMore;
-}
-
-absl::StatusOr<std::vector<Interface>> ListInterfaces() {
-  constexpr uint32_t kMostDumps = 100;
-  const UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (!fd.ok()) return ErrnoStatus(errno, kWhat);
-  std::vector<Interface> all;
-  std::vector<char> buffer(kNetlinkBufferBytes);
+  const absl::string_view bytes(reinterpret_cast<const char*>(&request),
+                                sizeof(request));
+  const auto take = [&all](const NetlinkMessage& message) {
+    if (message.type != RTM_NEWLINK) return true;
+    all.emplace_back();
+    return ParseInterface(message.payload, &all.back());
+  };
   for (uint32_t sequence = 1; sequence <= kMostDumps; ++sequence) {
-    const absl::StatusOr<LinkDump> dump =
-        DumpInterfaces(fd.get(), sequence, &buffer, &all);
-    if (!dump.ok()) return dump.status();
-    if (*dump == LinkDump::kChanged) continue;
+    request.header.nlmsg_seq = sequence;
+    all.clear();
+    NETMETER_ASSIGN_OR_RETURN(const bool complete,
+                              DumpFromKernel(fd.get(), bytes, kWhat, take));
+    if (!complete) continue;
     for (Interface& interface : all) {
       if (interface.kind == "veth" && MergesPackets(fd.get(), interface.name)) {
         interface.header.rx = kUnknownHeader;
@@ -223,6 +186,10 @@ void SetHeader(const LinkHeader& header, nm_interface* stay) {
   };
   stay->tx_header = byte(header.tx);
   stay->rx_header = byte(header.rx);
+}
+
+std::string NameOf(const nm_interface& stay) {
+  return std::string(stay.name, strnlen(stay.name, sizeof(stay.name)));
 }
 
 uint32_t NetworkOfSocket(int fd) {

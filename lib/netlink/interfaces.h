@@ -44,6 +44,9 @@ struct LinkHeader {
 LinkHeader HeaderOf(const nm_interface& stay);
 void SetHeader(const LinkHeader& header, nm_interface* stay);
 
+// The name that the interface had in a stay.
+std::string NameOf(const nm_interface& stay);
+
 struct Interface {
   uint32_t index = 0;
   std::string name;
@@ -64,19 +67,6 @@ struct Interface {
 // privilege, and repeats it if interfaces change meanwhile. Unavailable if they change
 // all the time.
 absl::StatusOr<std::vector<Interface>> ListInterfaces();
-
-// The state of the answer after one datagram.
-enum class LinkDump {
-  kMore,
-  kDone,
-  kChanged,  // done, but interfaces changed meanwhile: ask again
-};
-
-// Adds to *all the interfaces in a datagram of the answer to request `sequence`. *changed
-// is kept from datagram to datagram, and false at first.
-absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
-                                        uint32_t sequence, bool* changed,
-                                        std::vector<Interface>* all);
 
 // The low bits of the cookie of a socket's network namespace. 0 if the kernel does not
 // report it (before Linux 5.14).

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/netlink.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,13 @@
 
 namespace netmeter {
 namespace internal {
+namespace {
+
+absl::Status CutShort(absl::string_view what) {
+  return absl::InternalError(absl::StrCat(what, ": a message is cut short"));
+}
+
+}  // namespace
 
 absl::StatusOr<absl::string_view> ReceiveFromKernel(int fd,
                                                     absl::string_view what,
@@ -32,8 +40,33 @@ absl::StatusOr<absl::string_view> ReceiveFromKernel(int fd,
   }
 }
 
-absl::Status CutShort(absl::string_view what) {
-  return absl::InternalError(absl::StrCat(what, ": a message is cut short"));
+absl::StatusOr<bool> DumpFromKernel(
+    int fd, absl::string_view request, absl::string_view what,
+    const std::function<bool(const NetlinkMessage&)>& body) {
+  nlmsghdr header = {};
+  memcpy(&header, request.data(), sizeof(header));
+  if (send(fd, request.data(), request.size(), 0) < 0) {
+    return ErrnoStatus(errno, what);
+  }
+  std::vector<char> buffer(kNetlinkBufferBytes);
+  bool complete = true;
+  while (true) {
+    NETMETER_ASSIGN_OR_RETURN(const absl::string_view datagram,
+                              ReceiveFromKernel(fd, what, &buffer));
+    NetlinkMessages messages(datagram);
+    NetlinkMessage message;
+    while (messages.Next(&message)) {
+      if (message.sequence != header.nlmsg_seq) continue;
+      if ((message.flags & NLM_F_DUMP_INTR) != 0) complete = false;
+      if (message.type == NLMSG_ERROR || message.type == NLMSG_DONE) {
+        const int error = ErrorOf(message);
+        if (error != 0) return ErrnoStatus(error, what);
+        return complete;
+      }
+      if (!body(message)) return CutShort(what);
+    }
+    if (messages.malformed()) return CutShort(what);
+  }
 }
 
 }  // namespace internal

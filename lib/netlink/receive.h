@@ -7,11 +7,13 @@
 #define NETMETER_LIB_NETLINK_RECEIVE_H_
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/netlink/diag_message.h"
 
 namespace netmeter {
 namespace internal {
@@ -27,8 +29,14 @@ absl::StatusOr<absl::string_view> ReceiveFromKernel(int fd,
                                                     absl::string_view what,
                                                     std::vector<char>* buffer);
 
-// The error for a datagram or a message that is cut short.
-absl::Status CutShort(absl::string_view what);
+// Sends a request with NLM_F_DUMP and calls body(message) for each message of the answer,
+// but for the last one. Messages that answer another request, by their sequence, are left
+// out. Returns false if what is listed changed meanwhile: then something may be missing,
+// or be there twice. Errors begin with `what`: that of the kernel, and Internal if a
+// message is cut short, or if `body` returns false, which says that.
+absl::StatusOr<bool> DumpFromKernel(
+    int fd, absl::string_view request, absl::string_view what,
+    const std::function<bool(const NetlinkMessage&)>& body);
 
 }  // namespace internal
 }  // namespace netmeter

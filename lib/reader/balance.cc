@@ -19,10 +19,6 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-std::string NameOf(const nm_interface& entry) {
-  return std::string(entry.name, strnlen(entry.name, sizeof(entry.name)));
-}
-
 void AddNote(const std::string& note, Uplink* uplink) {
   if (uplink->unknown.empty()) uplink->unknown = note;
 }

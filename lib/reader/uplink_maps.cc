@@ -139,9 +139,7 @@ std::map<uint32_t, std::string> NamesOf(const LinkReading& links) {
     if (known == nullptr || order(entry) < order(*known)) known = &entry;
   }
   for (const auto& one : first) {
-    const char* name = one.second->second.name;
-    names[one.first] =
-        std::string(name, strnlen(name, sizeof(one.second->second.name)));
+    names[one.first] = NameOf(one.second->second);
   }
   return names;
 }

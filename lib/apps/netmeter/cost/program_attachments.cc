@@ -90,34 +90,27 @@ void ReadCgroups(ProgramAttachments* all) {
   }
 }
 
-// Adds the classifiers of cls_bpf in the answer to RTM_GETTFILTER. Returns false at its
-// end.
-bool TakeFilters(absl::string_view datagram, const std::string& text,
-                 ProgramAttachments* all) {
-  NetlinkMessages messages(datagram);
-  NetlinkMessage message;
-  while (messages.Next(&message)) {
-    if (message.type != RTM_NEWTFILTER) return false;
-    if (message.payload.size() < sizeof(tcmsg)) continue;
-    bool is_bpf = false;
-    absl::string_view options;
-    ForEachAttribute(message.payload.substr(NLMSG_ALIGN(sizeof(tcmsg))),
-                     [&](int type, absl::string_view value) {
-                       if (type == TCA_KIND) {
-                         is_bpf = value == absl::string_view("bpf", 4);
-                       } else if (type == TCA_OPTIONS) {
-                         options = value;
-                       }
-                     });
-    if (!is_bpf) continue;
-    ForEachAttribute(options, [&](int type, absl::string_view value) {
-      uint32_t id = 0;
-      if (type != TCA_BPF_ID || value.size() != sizeof(id)) return;
-      memcpy(&id, value.data(), sizeof(id));
-      (*all)[id].insert(text);
-    });
-  }
-  return !messages.malformed();
+// Adds the program of an RTM_NEWTFILTER if it is a classifier of cls_bpf.
+void TakeFilter(const NetlinkMessage& message, const std::string& text,
+                ProgramAttachments* all) {
+  if (message.payload.size() < sizeof(tcmsg)) return;
+  bool is_bpf = false;
+  absl::string_view options;
+  ForEachAttribute(message.payload.substr(NLMSG_ALIGN(sizeof(tcmsg))),
+                   [&](int type, absl::string_view value) {
+                     if (type == TCA_KIND) {
+                       is_bpf = value == absl::string_view("bpf", 4);
+                     } else if (type == TCA_OPTIONS) {
+                       options = value;
+                     }
+                   });
+  if (!is_bpf) return;
+  ForEachAttribute(options, [&](int type, absl::string_view value) {
+    uint32_t id = 0;
+    if (type != TCA_BPF_ID || value.size() != sizeof(id)) return;
+    memcpy(&id, value.data(), sizeof(id));
+    (*all)[id].insert(text);
+  });
 }
 
 void ReadFilters(int fd, uint32_t interface, uint32_t parent,
@@ -132,12 +125,12 @@ void ReadFilters(int fd, uint32_t interface, uint32_t parent,
   request.filter.tcm_family = AF_UNSPEC;
   request.filter.tcm_ifindex = static_cast<int>(interface);
   request.filter.tcm_parent = TC_H_MAKE(TC_H_CLSACT, parent);
-  if (send(fd, &request, sizeof(request), 0) != sizeof(request)) return;
-  std::vector<char> buffer(kNetlinkBufferBytes);
-  while (true) {
-    const auto datagram = ReceiveFromKernel(fd, "list filters", &buffer);
-    if (!datagram.ok() || !TakeFilters(*datagram, text, all)) return;
-  }
+  const absl::string_view bytes(reinterpret_cast<const char*>(&request),
+                                sizeof(request));
+  DumpFromKernel(fd, bytes, "list filters", [&](const NetlinkMessage& message) {
+    if (message.type == RTM_NEWTFILTER) TakeFilter(message, text, all);
+    return true;
+  }).IgnoreError();
 }
 
 void ReadInterfaces(ProgramAttachments* all) {
