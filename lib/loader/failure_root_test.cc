@@ -475,6 +475,46 @@ TEST_F(LoaderRootTest, NoMemoryForALookIsNoDamage) {
   }
 }
 
+// It removed the old meter as soon as the kernel had accepted the new programs. If the
+// kernel then refused to attach them, no meter was left.
+TEST_F(LoaderRootTest, ARestartThatCannotAttachLeavesTheOldMeterCounting) {
+  config_.uplinks = {{"satellite", {"sat*"}}};
+  MustLoad();
+  SendFromCgroup(100);
+  const absl::StatusOr<std::string> before = LoadedConfig(config_.pin_dir);
+  ASSERT_TRUE(before.ok()) << before.status();
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  const auto reader = Meter::Open(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto restart = [this] {
+    return Load(
+               config_.pin_dir,
+               [](Config* config) { config->max_series = 1000; },
+               /*replaces=*/false, /*restart=*/true)
+        .status();
+  };
+  // The kernel refuses all links, or the last ones; or the configuration cannot be kept.
+  for (const auto& [call, but] :
+       {std::make_pair("bpf(28)", 0), std::make_pair("bpf(28)", 7),
+        std::make_pair("rename", 0)}) {
+    SCOPED_TRACE(absl::StrCat(call, " after ", but));
+    const Interrupted failed = RunInterrupted({-1, EPERM, call, but}, restart);
+    EXPECT_FALSE(failed.ok);
+    EXPECT_THAT(failed.message, EndsWith("; nothing was changed"));
+  }
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  EXPECT_EQ(LoadedConfig(config_.pin_dir).value_or(""), *before);
+  SendFromCgroup(10);
+  EXPECT_EQ(PayloadSent(), 110u);
+  const auto health = (*reader)->ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->max_series, config_.max_series);
+  EXPECT_TRUE(restart().ok());
+  SendFromCgroup(7);
+  EXPECT_EQ(PayloadSent(), 7u);
+}
+
 // The configuration that the next load starts from is the old one, too.
 TEST_F(LoaderRootTest, AnUpgradeThatFailsSaysThatTheMeterGoesOnAsBefore) {
   config_.max_series = 100;

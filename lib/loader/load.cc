@@ -55,7 +55,7 @@ namespace {
 
 // What a load is about to do. MakePlan() fills it and changes nothing on the host.
 struct Plan {
-  bool restart = false;  // unload first
+  bool restart = false;  // do not continue a meter
   FoundMeter meter;
   bool upgrade = false;  // this load continues the meter
   bool moved = false;    // its cgroup was removed and created again
@@ -105,7 +105,7 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
     plan->notes.push_back(absl::StrCat(
         plan->old_pins.empty()
             ? "found only a configuration: loaded a new meter"
-        : plan->restart ? "unloaded first, then loaded"
+        : plan->restart ? "loaded a new meter, then unloaded the old one"
                         : "found an incomplete meter: loaded a new one",
         replaces ? "" : ", with its configuration", ", counters start again"));
   }
@@ -345,7 +345,15 @@ std::string TextToKeep(const Config& config) {
                       ConfigAsYaml(config, Keys::kChanged));
 }
 
-// --- Invisible steps ---------------------------------------------------------
+// --- Steps that can fail -----------------------------------------------------
+//
+// Nothing that others see is removed or replaced. A new meter is made beside an old one:
+// its links count into maps that have no pin yet. Three things are visible:
+//
+// - New names of an upgrade are in the tables, with no counts.
+// - Both control channels answer a setsockopt(2). It fails if one of them refuses it.
+// - The old meter had no links if its cgroup was removed and created again. Then the new
+//   ones count at once, so `info` is marked as unfinished before.
 
 absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
     const Plan& plan, const PinDir& pins, bool tracing, bool* tracing_failed) {
@@ -429,6 +437,7 @@ void NoteLeftOut(const LeftOut& left_out, const char* what, Plan* plan) {
 
 // The objects that only this process holds.
 struct Prepared {
+  std::unique_ptr<PinDir> pins;  // hidden, unless this is an upgrade
   std::unique_ptr<MeterObject> object;
   std::unique_ptr<Links> links;
   std::unique_ptr<Forwarding> forwarding;
@@ -492,9 +501,8 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
 
 // Loads with the tracing programs, or without them. They need permissions that some
 // kernels refuse (lockdown, CAP_PERFMON).
-absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
-                         Prepared* prepared) {
-  const PinDir& pins = directory->pins();
+absl::Status PrepareWith(bool tracing, Plan* plan, Prepared* prepared) {
+  const PinDir& pins = *prepared->pins;
   prepared->forwarding.reset();
   prepared->links.reset();
   prepared->uplinks = UplinkMaps();
@@ -503,16 +511,6 @@ absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
       prepared->object,
       LoadObjectWith(*plan, pins, tracing, &prepared->tracing_failed));
   TurnOffWhatItLacks(*prepared->object, &plan->features);
-  // The kernel has accepted the new programs, so the leftover pins can go.
-  if (!plan->old_pins.empty()) {
-    NETMETER_RETURN_IF_ERROR(TellReaders(pins));
-    // A load after a kill finds leftover pins from here on, and the new configuration.
-    prepared->stands = "a part of the old meter is left: run load again";
-    NETMETER_RETURN_IF_ERROR(
-        directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path));
-    NETMETER_RETURN_IF_ERROR(RemovePins(pins, plan->old_pins));
-    prepared->stands = "nothing is loaded";
-  }
   NETMETER_RETURN_IF_ERROR(
       FillMaps(pins, *plan, prepared->object.get(), &prepared->uplinks));
   NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*prepared->object));
@@ -527,8 +525,9 @@ absl::Status PrepareWith(LockedDirectory* directory, bool tracing, Plan* plan,
   return Attach(plan, prepared);
 }
 
-absl::Status Prepare(LockedDirectory* directory, Plan* plan,
+absl::Status Prepare(const std::string& pin_dir, Plan* plan,
                      Prepared* prepared) {
+  prepared->pins = std::make_unique<PinDir>(pin_dir, !plan->upgrade);
   // Each attempt notes anew what it lacks.
   const auto begin_again = [plan, features = plan->features,
                             notes = plan->notes] {
@@ -538,11 +537,11 @@ absl::Status Prepare(LockedDirectory* directory, Plan* plan,
   absl::Status status =
       absl::UnimplementedError("the kernel has no BTF of its own");
   if (plan->types_file.empty()) {
-    status = PrepareWith(directory, true, plan, prepared);
+    status = PrepareWith(true, plan, prepared);
     // If libbpf has no memory, it may return any errno.
     if (!status.ok() && (IsTransient(status) || !prepared->tracing_failed)) {
       begin_again();
-      status = PrepareWith(directory, true, plan, prepared);
+      status = PrepareWith(true, plan, prepared);
     }
     // Only a refusal of the tracing programs is a reason to load without them.
     if (status.ok() || !prepared->tracing_failed ||
@@ -556,7 +555,7 @@ absl::Status Prepare(LockedDirectory* directory, Plan* plan,
       absl::StrCat(status.message(),
                    ": processes are named when they open a socket"),
       /*for_now=*/IsTransient(status));
-  const absl::Status second = PrepareWith(directory, false, plan, prepared);
+  const absl::Status second = PrepareWith(false, plan, prepared);
   // The first error says more, if there was an attempt.
   return second.ok() || !plan->types_file.empty() ? second : status;
 }
@@ -714,6 +713,26 @@ absl::Status Upgrade(LockedDirectory* directory, Plan* plan,
                   " programs are new, and counting continues: run load again"));
 }
 
+// The new meter counts already. Packets until the links of the old one are removed, some
+// 0.3 ms, are in both: none is missing, and the old counts cannot be read any more.
+absl::Status RemoveOldMeter(LockedDirectory* directory, const Plan& plan) {
+  if (plan.old_pins.empty()) return absl::OkStatus();
+  const PinDir& pins = directory->pins();
+  const LoaderState before = directory->state();
+  absl::Status status =
+      directory->KeepConfig(TextToKeep(plan.config), plan.cgroup.path);
+  if (status.ok()) status = Retry([&] { return TellReaders(pins); });
+  if (!status.ok()) {
+    directory->KeepConfig(before.config, before.cgroup).IgnoreError();
+    return WithState(status, kNothingWasChanged);
+  }
+  status = Retry([&] { return RemovePins(pins, plan.old_pins); });
+  return status.ok()
+             ? status
+             : WithState(status,
+                         "a part of the old meter is left: run load again");
+}
+
 // Links come first: if this load is killed, they tell `status` of a damaged meter.
 absl::Status Install(LockedDirectory* directory, const Plan& plan,
                      Prepared* prepared) {
@@ -758,7 +777,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   plan->adds = ChooseAdds(*preemption);
   Trace("adds: received ", NameOf(plan->adds.ingress), ", sent ",
         NameOf(plan->adds.egress));
-  const absl::Status status = Prepare(directory, plan, prepared);
+  const absl::Status status = Prepare(pins.path(), plan, prepared);
   if (!status.ok()) return WithState(status, prepared->stands);
   if (plan->upgrade) {
     NETMETER_RETURN_IF_ERROR(Upgrade(directory, plan, prepared));
@@ -768,6 +787,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
     if (!changed.empty()) plan->notes.push_back(changed);
     return MakeResult(LoadResult::Action::kUpgraded, *plan);
   }
+  NETMETER_RETURN_IF_ERROR(RemoveOldMeter(directory, *plan));
   const absl::Status installed = Install(directory, *plan, prepared);
   if (installed.ok()) return MakeResult(LoadResult::Action::kLoaded, *plan);
   if (pins.Has("info")) {

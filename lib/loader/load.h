@@ -9,14 +9,15 @@
 // Until then only this process holds these objects, and the loaded meter is as it was,
 // except that its tables may have new names. Each later step leaves a valid meter and can
 // be repeated. Upgrade() pins the new maps, marks `info` as unfinished and gives each
-// link its program. Install() pins the links and maps of a first load. Finish() writes
-// `info` and hands out ids. So if a load fails or is killed in the middle, the meter
-// still counts, and the next load repeats the steps and completes it. A first load that
-// fails is removed again.
+// link its program. Install() mounts the directory, and pins the links and maps of a
+// new meter. Finish() writes `info` and hands out ids. So if a load fails or is killed in
+// the middle, the meter still counts, and the next load repeats the steps and completes
+// it. A first load that fails is removed again.
 //
-// What a load does depends on the state of the meter (meter_state.h). The pins of a meter
-// that it does not continue are removed when the kernel has accepted the new programs.
-// The new configuration is kept first, so the next load knows it.
+// What a load does depends on the state of the meter (meter_state.h). If it makes a new
+// one in place of an old one, RemoveOldMeter() removes the old pins when the new meter
+// counts, and keeps the new configuration before, so the next load knows it. From there
+// on only a pin can fail, for lack of memory: then no meter is left.
 //
 // - Only one loader works on a pin directory at a time (pin_dir.h).
 // - While programs are being replaced, `info` has no build_id. So the next load always
@@ -59,8 +60,8 @@ absl::StatusOr<LoadResult> Load(const Config& config);
 // meter whose configuration is not known, unless `replaces` says that the change sets all
 // of it.
 using ConfigChange = std::function<void(Config*)>;
-// `restart`: removes the loaded meter once the kernel has accepted the new programs,
-// whatever the layout of its maps, and keeps the configuration. Its counters end.
+// `restart`: removes the loaded meter once a new one counts, whatever the layout of its
+// maps, and keeps the configuration. Its counters end.
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
                                 const ConfigChange& change,
                                 bool replaces = false, bool restart = false);

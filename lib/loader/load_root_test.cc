@@ -397,8 +397,10 @@ TEST_F(LoaderRootTest, ARestartUnloadsAndLoadsInOneStep) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->action, Action::kLoaded);
   EXPECT_EQ(result->cgroup, cgroup_);
-  EXPECT_THAT(result->notes, Contains("unloaded first, then loaded, with its "
-                                      "configuration, counters start again"));
+  EXPECT_THAT(result->notes,
+              Contains("loaded a new meter, then unloaded the old "
+                       "one, with its configuration, counters "
+                       "start again"));
   const absl::StatusOr<std::string> loaded = LoadedConfig(config_.pin_dir);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_THAT(*loaded, HasSubstr("services: [\"mme\"]"));

@@ -58,12 +58,14 @@ std::string PinDir::PathOf(absl::string_view pin) const {
 // cannot be checked, the pin counts as existing: the caller that opens it gets
 // the error, and no caller skips work because of it.
 bool PinDir::Has(absl::string_view pin) const {
+  if (hidden_) return false;
   return access(PathOf(pin).c_str(), F_OK) == 0 ||
          !(errno == ENOENT || errno == ENOTDIR ||
            (errno == EACCES && geteuid() != 0));
 }
 
 absl::StatusOr<UniqueFd> PinDir::OpenIfPinned(absl::string_view pin) const {
+  if (hidden_) return UniqueFd();
   const std::string path = PathOf(pin);
   UniqueFd fd(bpf_obj_get(path.c_str()));
   if (fd.ok() || errno == ENOENT) return fd;

@@ -44,7 +44,10 @@ std::vector<std::string> EveryPin();
 
 class PinDir {
  public:
-  explicit PinDir(std::string path) : path_(std::move(path)) {}
+  // `hidden`: Has(), OpenIfPinned() and Open() find no pin, for a new meter that is made
+  // beside the one here.
+  explicit PinDir(std::string path, bool hidden = false)
+      : path_(std::move(path)), hidden_(hidden) {}
 
   const std::string& path() const { return path_; }
   std::string PathOf(absl::string_view pin) const;
@@ -69,6 +72,7 @@ class PinDir {
 
  private:
   const std::string path_;
+  const bool hidden_;
 };
 
 // A pin directory under its lock, with the state that the lock file holds for

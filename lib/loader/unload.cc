@@ -38,7 +38,6 @@ absl::Status TellReaders(const PinDir& pins) {
 
 absl::Status RemovePins(const PinDir& pins,
                         const std::vector<std::string>& found, bool* removed) {
-  NETMETER_RETURN_IF_ERROR(TellReaders(pins));
   std::vector<uint32_t> programs;
   // Links first, then nothing counts. `info` goes last: until then it tells that an
   // unload has begun.
@@ -74,6 +73,7 @@ absl::Status RemoveMeter(const LockedDirectory& directory, bool* removed,
   NETMETER_ASSIGN_OR_RETURN(const bool mounted, CheckPinDirectory(pins.path()));
   if (mounted) {
     NETMETER_ASSIGN_OR_RETURN(const auto found, pins.Find());
+    NETMETER_RETURN_IF_ERROR(TellReaders(pins));
     NETMETER_RETURN_IF_ERROR(RemovePins(pins, found, removed));
   }
   const absl::Status removed_all =

@@ -30,7 +30,8 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
 // whatever version it is of. Without its pin, readers are not told.
 absl::Status TellReaders(const PinDir& pins);
 
-// Removes these pins of a meter, complete or not. *removed: whether one was there.
+// Removes these pins of a meter, complete or not. Call TellReaders() before. *removed:
+// whether one was there.
 absl::Status RemovePins(const PinDir& pins,
                         const std::vector<std::string>& found,
                         bool* removed = nullptr);

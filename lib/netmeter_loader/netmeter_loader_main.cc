@@ -423,8 +423,8 @@ Flags* AddLoad(Flags* flags, Options* options) {
       .Check(ValueOf("max_names"))
       .Type("N");
   load->AddFlag("--restart", &options->restart,
-                "Unload first, for other sizes or another layout: counters "
-                "start at 0");
+                "Make a new meter, for other sizes or another layout, and "
+                "unload the\nold one: counters start at 0");
   AddQuietAndVerbose(
       load, "Print each step, with its time, and libbpf's messages on stderr",
       options);

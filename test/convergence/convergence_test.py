@@ -391,7 +391,7 @@ class Rig:
         return len(points)
 
     def restart(self):
-        """The next load completes it; until its configuration is written, the same command does."""
+        """The next load completes it; until the old meter is told of its end, the same command does."""
         again = ("load", "--restart", "--max-series", "2000")
 
         def prepare():
@@ -406,9 +406,10 @@ class Rig:
             prepare()
             begin = self.pause()
             self.note_end("restart", self.loader(*again, kill=point, check=False))
-            if self.stands() and not is_new():
+            stands = self.stands()
+            if stands and not is_new():
                 self.compare(begin, self.pause(), f"restart, {point}")
-            self.loader(*(again if number % 2 or not is_new() else ("load",)))
+            self.loader(*(again if number % 2 or stands or not is_new() else ("load",)))
             self.expect_loaded(f"restart, {point}")
             if not is_new():
                 self.problems.append(f"restart, {point}: another configuration")
