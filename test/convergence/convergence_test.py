@@ -4,7 +4,7 @@
 
 Each scenario kills a command at a sample of its system calls, or lets bpf(2) fail. In between a reader
 reads, traffic runs, and the sums are compared with those of the interface. As root, in a cgroup,
-network namespaces and a pin directory of its own. NETMETER_EVERY=1 is for all calls, or every Nth.
+a network namespace and a pin directory of its own. NETMETER_EVERY=1 is for all calls, or every Nth.
 """
 import collections
 import json
@@ -13,123 +13,103 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-LOADER, LIST, READER = "lib/netmeter_loader/netmeter-loader", "lib/apps/netmeter/netmeter", "test/convergence/reader"
-A, B = "10.231.7.1", "10.231.7.2"
+import lab
+import netmeter
+
+TRAFFIC = lab.path("test/convergence/traffic.py")
 # What changes something that outlives the process.
 SYSCALLS = ["bpf", "rename", "unlink", "mkdir", "mount", "umount2", "rmdir", "chmod", "chown"]
 SMALL = ("--max-series", "64", "--max-names", "64")
+CONFIGS = {
+    "a": {"services": ["variant-a"]},
+    "b": {"services": ["variant-b"]},
+    "sat": {"uplinks": {"sat": ["gate"]}},
+    "lte": {"uplinks": {"lte": ["gate"]}},
+}
 EVERY = int(os.environ.get("NETMETER_EVERY", "0"))
 SAMPLE = int(os.environ.get("NETMETER_SAMPLE", "4"))
 
+# Opens the meter once and reads it again and again, until SIGTERM. Says how often the sum
+# went back, and which errors there were.
+READER = """
+import collections, signal, sys, time, netmeter
+stop, last, reads, back, errors = [], 0, 0, 0, collections.Counter()
+signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+meter = netmeter.Meter.open(sys.argv[1])
+print("ready", flush=True)
+while not stop:
+    try:
+        now = sum(one.tx_bytes + one.rx_bytes for one in meter.read_host())
+        reads, back, last = reads + 1, back + (now < last), now
+    except netmeter.Error as error:
+        errors[str(error)] += 1
+    time.sleep(0.0005)
+print(reads, "reads,", back, "times back,", dict(errors))
+sys.exit(back > 0)
+"""
 
-def run(*command, check=True, **options):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          **options)
-    if check and done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stdout}")
-    return done
 
-
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+def attempt(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
 
 class Rig:
-    def __init__(self):
-        # The whole number: a run with process 2227 met one with process 12227.
-        name = f"nmk{os.getpid()}"
-        self.a, self.b, self.name = name + "a", name + "b", name
-        self.pins = f"/run/netmeter-kill-{os.getpid()}"
-        with open("/proc/self/mountinfo") as mounts:
-            root = next(line.split()[4] for line in mounts if " - cgroup2 " in line)
-        self.cgroup = f"{root}/netmeter-kill-{os.getpid()}"
-        self.count_file = f"/tmp/{name}.count"
+    def __init__(self, test):
+        self.cloud, self.directory = test.cloud, lab.temporary_directory(test)
+        self.meter = lab.Meter("convergence")
+        self.cgroup, self.pins = self.meter.cgroup, self.meter.pin_dir
         self.configs = {}
-        for variant, text in (("a", "services: [variant-a]"), ("b", "services: [variant-b]"),
-                              ("sat", "uplinks: {sat: [v0]}"), ("lte", "uplinks: {lte: [v0]}")):
-            self.configs[variant] = f"/tmp/{name}.{variant}.yml"
+        for variant, config in CONFIGS.items():
+            self.configs[variant] = self.path(variant + ".yml")
             with open(self.configs[variant], "w") as file:
-                file.write(f"max_series: 64\nmax_names: 64\n{text}\n")
+                json.dump({"max_series": 64, "max_names": 64, **config}, file)
         self.generation = 0
         self.notes = collections.Counter()
         self.problems = []
-        self.processes = []
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
 
     def __enter__(self):
-        os.mkdir(self.cgroup)
-        for space, device, address, peer in ((self.a, "v0", A, B), (self.b, "v1", B, A)):
-            run("ip", "netns", "add", space)
-            run("ip", "netns", "exec", space, "sysctl", "-qw",
-                "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
-        run("ip", "-n", self.a, "link", "add", "v0", "type", "veth", "peer", "name", "v1",
-            "netns", self.b)
-        mac = {}
-        for space, device, address, peer in ((self.a, "v0", A, B), (self.b, "v1", B, A)):
-            run("ip", "-n", space, "addr", "add", address + "/24", "dev", device)
-            run("ip", "netns", "exec", space, "ethtool", "-K", device, "tso", "off", "gso",
-                "off", "gro", "off")
-            run("ip", "-n", space, "link", "set", device, "up")
-            run("ip", "-n", space, "link", "set", device, "txqueuelen", "1000")
-            mac[device] = json.loads(run("ip", "-n", space, "-j", "link", "show", device).stdout)[0]["address"]
-        run("ip", "-n", self.a, "neigh", "replace", B, "lladdr", mac["v1"], "dev", "v0", "nud", "permanent")
-        run("ip", "-n", self.b, "neigh", "replace", A, "lladdr", mac["v0"], "dev", "v1", "nud", "permanent")
         self.want(4)
-        self.spawn(self.b, None, "echo", B)
-        self.sender = self.spawn(self.a, self.cgroup, "send", B, self.count_file)
+        with self.cloud.inside():
+            self.echo = self.start(subprocess.Popen, "echo", preexec_fn=lab.die_with_parent)
+        self.sender = self.start(self.meter.start, "send", self.path("count"))
         return self
 
-    def spawn(self, space, cgroup, *arguments):
-        def enter():
-            if cgroup:
-                with open(cgroup + "/cgroup.procs", "w") as procs:
-                    procs.write(str(os.getpid()))
-        process = subprocess.Popen(["ip", "netns", "exec", space, sys.executable,
-                                    HERE + "/traffic.py", *arguments],
-                                   stdout=subprocess.PIPE, preexec_fn=enter, start_new_session=True)
-        self.processes.append(process)
+    def start(self, start, verb, *arguments, **options):
+        command = [lab.PYTHON, TRAFFIC, verb, self.cloud.THERE, *arguments]
+        process = start(command, stdout=subprocess.PIPE, **options)
         assert process.stdout.readline() == b"ready\n"
         return process
 
     def __exit__(self, *_):
-        for process in self.processes:
-            process.send_signal(signal.SIGCONT)
+        for process in (self.echo, self.sender):
             process.kill()
             process.communicate()
-        done = self.loader("unload", check=False)
-        if done.returncode or os.path.exists(self.pins):
-            self.problems.append("left: " + done.stdout)
-        for space in (self.a, self.b):
-            run("ip", "netns", "del", space, check=False)
-        for _ in range(50):
-            try:
-                os.rmdir(self.cgroup)
-                break
-            except OSError:
-                time.sleep(0.1)
-        for file in (self.count_file, *self.configs.values()):
-            os.unlink(file)
+        self.meter.close()
+        if os.path.exists(self.pins):
+            self.problems.append(f"{self.pins} is left")
 
     def want(self, count, anew=False):
         self.generation += anew
-        with open(self.count_file + ".new", "w") as file:
+        with open(self.path("count.new"), "w") as file:
             file.write(f"{count} {self.generation}")
-        os.rename(self.count_file + ".new", self.count_file)
+        os.rename(self.path("count.new"), self.path("count"))
 
     # --- The programs ---------------------------------------------------------
 
     def loader(self, *arguments, kill=None, check=True):
-        command = [LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:]]
-        inside = ["nsenter", f"--net=/run/netns/{self.a}"]  # the uplinks are those of the sender
+        command = [lab.LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:]]
         if kill:
             what = f"error={kill[2]}" if len(kill) > 2 else "signal=SIGKILL"
             when = f"{kill[1]}{'+' if len(kill) > 3 else ''}"
             command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill[0]}",
                        "-e", f"inject={kill[0]}:{what}:when={when}"] + command
-        done = run(*inside, *command, check=False)
+        done = attempt(*command)
         if check and done.returncode:
             self.problems.append(f"{arguments}: {done.returncode} {done.stdout}")
         return done
@@ -140,10 +120,9 @@ class Rig:
 
     def calls(self, *arguments):
         """The numbers of each of its calls, of one that runs through."""
-        log = f"/tmp/{self.name}.calls"
-        run("nsenter", f"--net=/run/netns/{self.a}", "strace", "-f", "--seccomp-bpf", "-qq", "-o", log,
-            "-e", "trace=" + ",".join(SYSCALLS),
-            LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:])
+        log = self.path("calls")
+        lab.run("strace", "-f", "--seccomp-bpf", "-qq", "-o", log, "-e", "trace=" + ",".join(SYSCALLS),
+                lab.LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:])
         counts = collections.Counter()
         points = []
         with open(log) as lines:
@@ -152,7 +131,6 @@ class Rig:
                 if call:
                     counts[call.group(1)] += 1
                     points.append((call.group(1), counts[call.group(1)]))
-        os.unlink(log)
         return points
 
     def points(self, *arguments, prepare):
@@ -165,21 +143,22 @@ class Rig:
         return sorted(set(points[::max(1, len(points) * 2 // SAMPLE)] +
                           late[::max(1, len(late) * 2 // SAMPLE)]))
 
-    def list(self):
-        done = run(LIST, "list", "--pin-dir", self.pins, "--json", check=False)
-        if done.returncode == 0:
-            try:
-                return json.loads(done.stdout)
-            except ValueError:
-                return [json.loads(line) for line in done.stdout.splitlines() if line]
-        self.notes[re.sub(r"\d{3,}", "N", done.stdout.strip())[:150]] += 1
-        return None
+    def read(self):
+        try:
+            with netmeter.Meter.open(self.pins) as meter:
+                return meter.read_host()
+        except netmeter.Error as error:
+            self.notes[re.sub(r"\d{3,}", "N", str(error))[:150]] += 1
+            return None
 
     def reader(self):
-        return subprocess.Popen([READER, self.pins], stdout=subprocess.PIPE, text=True)
+        reader = subprocess.Popen([lab.PYTHON, "-c", READER, self.pins], stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "PYTHONPATH": lab.BINDING}, preexec_fn=lab.die_with_parent)
+        assert reader.stdout.readline() == "ready\n"
+        return reader
 
     def end_reader(self, reader):
-        reader.send_signal(signal.SIGTERM)
+        reader.terminate()
         said = reader.communicate()[0].strip()
         if reader.returncode:
             self.problems.append("reader: " + said)
@@ -188,18 +167,18 @@ class Rig:
         self.notes["killed" if done.returncode in (-9, 137) else
                    f"{what} ended with {done.returncode}"] += 1
 
-    def stands(self):
-        return run(LOADER, "status", "--pin-dir", self.pins, check=False).returncode == 0
+    def status(self, *options):
+        return attempt(lab.LOADER, "status", "--pin-dir", self.pins, *options)
 
     def expect_loaded(self, what):
-        said = run(LOADER, "status", "--pin-dir", self.pins, check=False).stdout
+        said = self.status().stdout
         if not said.startswith("loaded"):
             self.problems.append(f"{what}: {said[:300]}")
 
     # --- The sums -------------------------------------------------------------
 
     def interface(self):
-        about = json.loads(run("ip", "-n", self.a, "-s", "-j", "link", "show", "v0").stdout)[0]["stats64"]
+        about = json.loads(lab.run("ip", "-s", "-j", "link", "show", "gate"))[0]["stats64"]
         if about["tx"]["dropped"] or about["rx"]["dropped"]:
             self.problems.append(f"the link has dropped {about}")
         # Without the headers of Ethernet.
@@ -208,11 +187,10 @@ class Rig:
                 about["tx"]["packets"], about["rx"]["packets"])
 
     def series(self):
-        listed = self.list()
-        if listed is None:
+        samples = self.read()
+        if samples is None:
             return None
-        series = listed if isinstance(listed, list) else listed.get("series", listed)
-        return tuple(sum(one[key] for one in series)
+        return tuple(sum(getattr(one, key) for one in samples)
                      for key in ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets"))
 
     def steady(self, read):
@@ -245,7 +223,7 @@ class Rig:
         self.loader("unload")
         for point in points:
             self.note_end("first load", self.loader(*arguments, kill=point, check=False))
-            self.list()
+            self.read()
             self.loader(*arguments)
             begin = self.pause()
             time.sleep(0.05)
@@ -265,8 +243,8 @@ class Rig:
         reader = self.reader()
         for number, point in enumerate(points):
             self.note_end("upgrade", self.load(new, kill=point, check=False))
-            if self.list() is None:
-                self.problems.append(f"upgrade, {point}: no list")
+            if self.read() is None:
+                self.problems.append(f"upgrade, {point}: no read")
             if number % 3:
                 self.load(new)
                 old, new = new, old
@@ -311,8 +289,8 @@ class Rig:
             begin = self.pause()
             reader = self.reader()
             self.note_end("growth", self.loader(*grow, kill=point, check=False))
-            if self.list() is None:
-                self.problems.append(f"growth, {point}: no list")
+            if self.read() is None:
+                self.problems.append(f"growth, {point}: no read")
             if number % 4 == 1:  # it is not wanted any more
                 self.loader("load", *SMALL)
             self.loader(*grow)
@@ -320,7 +298,7 @@ class Rig:
             self.want(100, anew=True)
             for _ in range(200):
                 time.sleep(0.05)
-                count = len(self.list())
+                count = len(self.read())
                 if count > 100:
                     break
             link = self.compare(begin, self.pause(), f"growth, {point}")
@@ -337,7 +315,7 @@ class Rig:
         for number, point in enumerate(points):
             self.loader(*load)
             self.note_end("unload", self.loader("unload", kill=point, check=False))
-            self.list()
+            self.read()
             if number % 2:
                 self.loader("unload")
                 if os.path.exists(self.pins):
@@ -353,18 +331,18 @@ class Rig:
         """The balance of the uplinks closes after a kill, or says why not. Nothing is sent while a
         load is at work, as an interface that leaves an uplink counts for both until all programs know."""
         def read():
-            return json.loads(run("nsenter", f"--net=/run/netns/{self.a}", LIST, "uplinks", "--json",
-                                  "--pin-dir", self.pins).stdout)
+            with netmeter.Meter.open(self.pins) as meter:
+                return meter.read_uplinks()
 
         def check(what, may_be_unknown):
             self.pause(stay=True)
             _, rows = self.steady(read)
             for row in rows:
-                if row["unknown"] and may_be_unknown and "for two uplinks" in row["unknown"]:
-                    self.notes["unknown: " + row["unknown"]] += 1
-                elif row["unknown"] or row["tx"]["unnamed_packets"] or row["rx"]["unnamed_packets"]:
+                if may_be_unknown and "for two uplinks" in row.unknown:
+                    self.notes["unknown: " + row.unknown] += 1
+                elif row.unknown or row.tx.unnamed_packets or row.rx.unnamed_packets:
                     self.problems.append(f"{what}: {row}")
-            if not sum(row["tx"]["interface_packets"] for row in rows):
+            if not sum(row.tx.interface_packets for row in rows):
                 self.problems.append(f"{what}: nothing counted: {rows}")
 
         def send():
@@ -381,7 +359,7 @@ class Rig:
         for number, point in enumerate(points):
             prepare()
             self.note_end("uplinks", self.load("lte", kill=point, check=False))
-            begun = "UNFINISHED" in run(LOADER, "status", "--pin-dir", self.pins, check=False).stdout
+            begun = "UNFINISHED" in self.status().stdout
             send()
             check(f"uplinks, killed at {point}", begun)
             self.loader("load") if number % 2 else self.load("lte")
@@ -399,14 +377,13 @@ class Rig:
             self.loader("load", "--cgroup", self.cgroup, *SMALL, "--defaults")
 
         def is_new():
-            kept = run(LOADER, "status", "--config", "--pin-dir", self.pins, check=False).stdout
-            return "max_series: 2000" in kept
+            return "max_series: 2000" in self.status("--config").stdout
         points = self.points(*again, prepare=prepare)
         for number, point in enumerate(points):
             prepare()
             begin = self.pause()
             self.note_end("restart", self.loader(*again, kill=point, check=False))
-            stands = self.stands()
+            stands = self.status().returncode == 0
             if stands and not is_new():
                 self.compare(begin, self.pause(), f"restart, {point}")
             self.loader(*(again if number % 2 or stands or not is_new() else ("load",)))
@@ -437,8 +414,8 @@ class Rig:
                 ("bpf", random.randrange(60, 330), random.choice(["ENOMEM", "EPERM", "EINTR"])),
                 ("rename", random.randrange(1, 6)), ("chmod", random.randrange(1, 20))])
             self.note_end("load", self.loader(*options, kill=kill, check=kill is None))
-            if self.list() is None:
-                self.problems.append(f"{number}: no list")
+            if self.read() is None:
+                self.problems.append(f"{number}: no read")
             self.want(min(400, 4 + number * 5))
         self.loader("load", "--max-series", "512", "--max-names", "512")
         self.compare(begin, self.pause(), "random loads")
@@ -478,8 +455,8 @@ class Rig:
                 kill = (call, n, error) + (("on",) if on else ())
                 self.note_end(name, self.loader(*command, kill=kill, check=False))
                 count += 1
-                if begin and self.list() is None:
-                    self.problems.append(f"{what}: no list")
+                if begin and self.read() is None:
+                    self.problems.append(f"{what}: no read")
                 self.loader(*command)
                 if begin or anew:
                     self.expect_loaded(what)
@@ -492,9 +469,14 @@ class Rig:
 
 
 class ConvergenceTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.cloud = lab.Cloud()
+
     def run_scenario(self, name):
         begin = time.time()
-        with Rig() as rig:
+        with Rig(self) as rig:
             count = getattr(rig, name)()
         for note, times in sorted(rig.notes.items()):
             print(f"  {times} x {note}")
@@ -543,4 +525,4 @@ def load_tests(loader, tests, pattern):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    lab.main(7200)
