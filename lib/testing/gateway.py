@@ -40,16 +40,19 @@ for line in sys.stdin:
     print("answered", flush=True)
 """
 
-# Answers each byte with two.
+# Answers each byte with two, at some ports.
 ANSWERER = """
-import socket, threading
+import socket, sys, threading
 def answer(connection):
     while data := connection.recv(65536):
         connection.sendall(2 * data)
-server = socket.create_server(("::", 7000), family=socket.AF_INET6, dualstack_ipv6=True)
+def accept(server):
+    while True:
+        threading.Thread(target=answer, args=(server.accept()[0],)).start()
+for port in map(int, sys.argv[1:] or [7000]):
+    server = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    threading.Thread(target=accept, args=(server,)).start()
 print("ready", flush=True)
-while True:
-    threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
 """
 
 # Takes datagrams, and answers none.
@@ -106,6 +109,18 @@ class GatewayTest(unittest.TestCase):
         lab.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
         cls.lan.run("ip", "-6", "route", "add", "default", "via", "fd77:3::1")
         cls.internet.run("ip", "-6", "route", "add", "fd77:3::/64", "via", "fd77:1::1")
+
+    @classmethod
+    def add_tunnel(cls):
+        """By the satellite: 10.78.0.1 -- vx0 -- .2"""
+        tunnel = "type vxlan id 7 local 10.77.1.%d remote 10.77.1.%d dstport 4789"
+        for run, own, other in ((lab.run, 1, 2), (cls.internet.run, 2, 1)):
+            run("ip", "link", "add", "vx0", *(tunnel % (own, other)).split())
+            run("sysctl", "-qw", "net.ipv6.conf.vx0.disable_ipv6=1")
+            run("ethtool", "-K", "vx0", "tso", "off", "gso", "off", "gro", "off")
+            run("ip", "address", "add", "10.78.0.%d/24" % own, "dev", "vx0")
+            # With 1500, the tunnel drops TCP's first packets, which are too long for it.
+            run("ip", "link", "set", "vx0", "mtu", "1400", "up")
 
     @classmethod
     def add_bridge(cls):

@@ -38,7 +38,7 @@ BINDING = path("bindings/python")
 PYTHON = "/usr/bin/python3"
 PROXY_PORT = 8443
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x20000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 COUNTERS = (
@@ -67,9 +67,13 @@ def run(*arguments, **options):
     return done.stdout
 
 
+def unshare(namespaces):
+    _check(_LIBC.unshare(namespaces), "unshare (root is needed)")
+
+
 def private_network():
     """The calling thread's. Call it once per process, before it has threads."""
-    _check(_LIBC.unshare(CLONE_NEWNET), "unshare (root is needed)")
+    unshare(CLONE_NEWNET)
     run("ip", "link", "set", "lo", "up")
 
 
@@ -299,6 +303,14 @@ class Meter:
                 assert key not in found, key
                 found[key] = counters
         return found
+
+
+def make_certificate(directory, name, *options):
+    """One that its key has signed, and the key: their paths."""
+    made = os.path.join(directory, "cert"), os.path.join(directory, "key")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+    run("openssl", "req", "-x509", "-nodes", *curve, "-subj", "/CN=" + name, *options, "-out", made[0], "-keyout", made[1])
+    return made
 
 
 def in_child(function):

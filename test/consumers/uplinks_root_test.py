@@ -30,14 +30,7 @@ class UplinksOfServicesTest(GatewayTest):
     def setUpClass(cls):
         super().setUpClass()
         os.chmod(cls.directory, 0o755)
-        tunnel = "type vxlan id 7 local 10.77.1.%d remote 10.77.1.%d dstport 4789"
-        for call, own, other in ((lab.run, 1, 2), (cls.internet.run, 2, 1)):
-            call("ip", "link", "add", "vx0", *(tunnel % (own, other)).split())
-            call("sysctl", "-qw", "net.ipv6.conf.vx0.disable_ipv6=1")
-            call("ethtool", "-K", "vx0", "tso", "off", "gso", "off", "gro", "off")
-            call("ip", "address", "add", "10.78.0.%d/24" % own, "dev", "vx0")
-            # With 1500, the tunnel drops TCP's first packets, which are too long for it.
-            call("ip", "link", "set", "vx0", "mtu", "1400", "up")
+        cls.add_tunnel()
         # For the datagrams of the example in C++.
         lab.run("ip", "route", "add", "192.0.2.0/24", "via", "10.77.1.2")
         cls.load({"uplinks": {**cls.UPLINKS, "site": ["vx0"]}}, group=GROUP)

@@ -20,7 +20,7 @@ import unittest
 
 import clients
 import lab
-import network
+import peers
 
 SINK_PORT, GREETING_PORT = 8445, 8446
 TLS_PORT = 443
@@ -117,11 +117,7 @@ class ClientsTest(unittest.TestCase):
     @classmethod
     def start_servers(cls):
         in_cloud = cls.cloud.inside
-        certificate, key = (os.path.join(cls.directory, name) for name in ("cert", "key"))
-        lab.run(
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-subj", "/CN=cloud.example", "-out", certificate, "-keyout", key),
-        )
+        certificate = lab.make_certificate(cls.directory, "cloud.example")
         client = lab.path("test/names/grpc_client")
         cls.start(client, "serve", "%s:%d" % GRPC)
         cls.start(
@@ -131,15 +127,15 @@ class ClientsTest(unittest.TestCase):
         )
         for server in (NGHTTPX, GRPC):
             lab.wait_for(lambda: cls.answers(server), "%s:%d" % server)
-        cls.proxy = network.Relay(network.listen("127.0.0.1", lab.PROXY_PORT), NGHTTPX)
-        cls.sink = network.Relay(network.listen("127.0.0.1", SINK_PORT), None)
-        listener = network.listen("127.0.0.1", GREETING_PORT)
-        cls.greeting = network.Relay(listener, None, greeting=b"x" * 42)
+        cls.proxy = peers.Relay(peers.listen("127.0.0.1", lab.PROXY_PORT), NGHTTPX)
+        cls.sink = peers.Relay(peers.listen("127.0.0.1", SINK_PORT), None)
+        listener = peers.listen("127.0.0.1", GREETING_PORT)
+        cls.greeting = peers.Relay(listener, None, greeting=b"x" * 42)
         with in_cloud():
-            tls = network.TlsEcho(network.listen(*TLS), certificate, key)
-            listener = network.listen(lab.Cloud.THERE, TLS_PORT)
-        cls.direct = network.Relay(listener, TLS, in_cloud)
-        cls.sniffers = {"proxy": network.Sniffer("lo"), "direct": network.Sniffer("gate")}
+            tls = peers.TlsEcho(peers.listen(*TLS), *certificate)
+            listener = peers.listen(lab.Cloud.THERE, TLS_PORT)
+        cls.direct = peers.Relay(listener, TLS, in_cloud)
+        cls.sniffers = {"proxy": peers.Sniffer("lo"), "direct": peers.Sniffer("gate")}
         for server in (cls.proxy, cls.sink, cls.greeting, cls.direct, tls, *cls.sniffers.values()):
             cls.addClassCleanup(server.close)
 

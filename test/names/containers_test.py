@@ -3,6 +3,7 @@
 they run. Two containers of one image with the network of the host stay apart, and so
 do two instances of a template. A sniffer counts their packets, too."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -11,7 +12,7 @@ import subprocess
 import unittest
 
 import lab
-import network
+import peers
 
 PORT = 9000
 IMAGE = "/bin/busybox"
@@ -49,8 +50,8 @@ class ContainersTest(unittest.TestCase):
         lab.private_network()
         cloud = lab.Cloud()
         with cloud.inside():
-            listener = network.listen(lab.Cloud.THERE, PORT)
-            sink = network.Server(listener, read_to_the_end)
+            listener = peers.listen(lab.Cloud.THERE, PORT)
+            sink = peers.Server(listener, read_to_the_end)
         cls.addClassCleanup(sink.close)
         cls.meter = lab.Meter("containers")
         cls.addClassCleanup(cls.meter.close)
@@ -72,36 +73,34 @@ class ContainersTest(unittest.TestCase):
 
     def setUp(self):
         self.before = self.meter.series()
-        self.sniffer = network.Sniffer("gate")
+        self.sniffer = peers.Sniffer("gate")
         self.addCleanup(self.sniffer.close)
 
     def finish(self, *keys):
         """{key: payload sent} of what is new, and that its wire bytes are those of
         as many connections."""
+        new = counted = wire = None
 
-        def ended():
-            ports = {p.source for p in self.sniffer.packets if p.sender == "10.88.0.1"}
-            fins = sum(p.fin for p in self.sniffer.packets)
-            return len(ports) == len(keys) and fins >= 2 * len(keys)
+        def settled():
+            nonlocal new, counted, wire
+            sums = {}
+            for packet in list(self.sniffer.packets):
+                sent = packet.sender == "10.88.0.1"
+                port = packet.source if sent else packet.target
+                sums.setdefault(port, [0, 0])[not sent] += packet.bytes
+            wire = sorted(map(tuple, sums.values()))
+            found = self.meter.series()
+            new = {key: found[key] for key in found if found[key] != self.before.get(key)}
+            counted = sorted((row["tx_bytes"], row["rx_bytes"]) for row in new.values())
+            ended = sum(packet.fin for packet in self.sniffer.packets) >= 2 * len(keys)
+            return ended and len(wire) == len(keys) and counted == wire
 
-        lab.wait_for(ended, "the end of all connections")
-        found = self.meter.series()
-        new = {}
-        for key in found:
-            if found[key] != self.before.get(key):
-                self.assertNotIn(key, self.before)
-                new[key[:2]] = found[key]
-        self.assertEqual(set(new), set(keys))
-        wire = {}
-        for packet in self.sniffer.packets:
-            sent = packet.sender == "10.88.0.1"
-            port = packet.source if sent else packet.target
-            one = wire.setdefault(port, {"tx_bytes": 0, "rx_bytes": 0})
-            one["tx_bytes" if sent else "rx_bytes"] += packet.bytes
-        counted = [(row["tx_bytes"], row["rx_bytes"]) for row in new.values()]
-        wire = [(one["tx_bytes"], one["rx_bytes"]) for one in wire.values()]
-        self.assertEqual(sorted(counted), sorted(wire))
-        return {key: row["tx_payload_bytes"] for key, row in new.items()}
+        with contextlib.suppress(TimeoutError):
+            lab.wait_for(settled)
+        self.assertEqual({key[:2] for key in new}, set(keys))
+        self.assertEqual(counted, wire)
+        self.assertFalse(set(new) & set(self.before))
+        return {key[:2]: row["tx_payload_bytes"] for key, row in new.items()}
 
     # --- Containers ------------------------------------------------------------
 

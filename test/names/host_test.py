@@ -59,14 +59,14 @@ class HostTest(unittest.TestCase):
         lab.private_network()
         cloud = lab.Cloud()
         cls.make_files()
-        cls.make_certificate()
         handler = functools.partial(Quiet, directory=cls.path("www"))
         with cloud.inside():
             name_server = NameServer()
             plain = http.server.ThreadingHTTPServer((THERE, 80), handler)
             secure = http.server.ThreadingHTTPServer((THERE, 443), handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(cls.path("cert"), cls.path("key"))
+        names = "subjectAltName=DNS:*.example.org"
+        context.load_cert_chain(*lab.make_certificate(cls.directory, "example.org", "-addext", names))
         secure.socket = context.wrap_socket(secure.socket, server_side=True)
         cls.addClassCleanup(name_server.close)
         for server in (plain, secure):
@@ -106,15 +106,6 @@ class HostTest(unittest.TestCase):
         cls.write("sources.list", "deb [trusted=yes] http://deb.example.org/debian ./\n")
         for state in ("lists/partial", "archives/partial"):
             os.makedirs(cls.path("apt", state))
-
-    @classmethod
-    def make_certificate(cls):
-        names = "subjectAltName=DNS:*.example.org"
-        lab.run(
-            *("openssl", "req", "-x509", "-newkey", "ec", "-nodes"),
-            *("-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=example.org"),
-            *("-addext", names, "-out", cls.path("cert"), "-keyout", cls.path("key")),
-        )
 
     def run_programs(self):
         """Each as on a host of its own, whose name server is ours."""

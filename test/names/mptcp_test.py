@@ -2,13 +2,12 @@
 """Connections of MPTCP name their destination as those of TCP do: by the server name
 of TLS, and by the host of HTTP."""
 
-import os
 import socket
 import ssl
 import unittest
 
 import lab
-import network
+import peers
 
 HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
 MPTCP = 262  # IPPROTO_MPTCP
@@ -35,7 +34,7 @@ for line in sys.stdin:
 """ % THERE
 
 
-class Server(network.Server):
+class Server(peers.Server):
     """Reads to the end, by MPTCP and TCP."""
 
     def __init__(self, port, context=None):
@@ -59,23 +58,16 @@ class Server(network.Server):
 class MptcpTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.directory = lab.temporary_directory(cls)
+        cls.certificate = lab.make_certificate(lab.temporary_directory(cls), "example.org")
         lab.private_network()
         cls.cloud = lab.Cloud()
-        cls.certificate = os.path.join(cls.directory, "cert")
-        cls.key = os.path.join(cls.directory, "key")
-        lab.run(
-            *("openssl", "req", "-x509", "-newkey", "ec", "-nodes"),
-            *("-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=example.org"),
-            *("-out", cls.certificate, "-keyout", cls.key),
-        )
         cls.meter = lab.Meter("mptcp")
         cls.addClassCleanup(cls.meter.close)
 
     def setUp(self):
         self.meter.load()
         self.addCleanup(self.meter.unload)
-        self.sniffer = network.Sniffer("gate")
+        self.sniffer = peers.Sniffer("gate")
         self.addCleanup(self.sniffer.close)
 
     def missing(self, found, direction):
@@ -103,7 +95,7 @@ class MptcpTest(unittest.TestCase):
 
     def test_connections_name_their_destination(self):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, self.key)
+        context.load_cert_chain(*self.certificate)
         with self.cloud.inside():
             servers = Server(443, context), Server(80)
         for server in servers:

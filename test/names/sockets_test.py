@@ -12,7 +12,7 @@ import time
 import unittest
 
 import lab
-import network
+import peers
 
 # What the processes have in common. LISTEN_FDS and LISTEN_PID are the protocol
 # of systemd's socket activation, sd_listen_fds(3).
@@ -146,7 +146,7 @@ class SocketsTest(unittest.TestCase):
         cls.directory = lab.temporary_directory(cls)
         lab.private_network()
         cls.cloud = lab.Cloud()
-        cls.sniffer = network.Sniffer("gate", (socket.IPPROTO_TCP, socket.IPPROTO_UDP))
+        cls.sniffer = peers.Sniffer("gate", (socket.IPPROTO_TCP, socket.IPPROTO_UDP))
         cls.addClassCleanup(cls.sniffer.close)
         cls.meter = lab.Meter("sockets")
         cls.addClassCleanup(cls.meter.close)

@@ -121,7 +121,7 @@ def main():
         sys.exit(__doc__)
     magma = os.path.abspath(sys.argv[1])
     os.chdir(os.path.join(ROOT, "bazel-bin"))
-    sys.path[:0] = [os.path.join(ROOT, "lib/testing"), os.path.join(ROOT, "test/names")]
+    sys.path.insert(0, os.path.join(ROOT, "lib/testing"))
     import clients
     import lab
 

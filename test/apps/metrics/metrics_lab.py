@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tests of the metrics path share: the lab of test/names, and a client
-that reads Service303 as magmad does. Needs Debian's python3-grpcio."""
+"""What the tests of the metrics path share: a client that reads Service303 as magmad
+does, and the programs that publish and scrape. Needs Debian's python3-grpcio."""
 
 import contextlib
 import http.client

@@ -12,29 +12,12 @@ import subprocess
 import time
 import unittest
 
+import gateway
 import lab
 import metrics_lab as m
 
 LINK_HEADER = 14  # bytes of Ethernet
 CLOUD_PORT, TLS_PORT = 9000, 443
-
-# In the cloud: answers each byte with two.
-ANSWERER = """
-import socket, sys, threading
-def answer(connection):
-    while True:
-        data = connection.recv(65536)
-        if not data:
-            return
-        connection.sendall(2 * data)
-for port in map(int, sys.argv[1:]):
-    server = socket.create_server(("0.0.0.0", port))
-    def accept(server=server):
-        while True:
-            threading.Thread(target=answer, args=(server.accept()[0],)).start()
-    threading.Thread(target=accept).start()
-print("ready", flush=True)
-"""
 
 # On the gateway: what reaches the proxy port goes to the cloud, and back.
 PROXY = """
@@ -86,7 +69,7 @@ class WireSumTest(unittest.TestCase):
         cls.meter = lab.Meter("wiresum")
         cls.addClassCleanup(cls.meter.close)
         cls.meter.load({"proxy_ports": [lab.PROXY_PORT], "destination_suffixes": [".local"]})
-        cls.cloud.serve(cls, ANSWERER, str(CLOUD_PORT), str(TLS_PORT))
+        cls.cloud.serve(cls, gateway.ANSWERER, str(CLOUD_PORT), str(TLS_PORT))
         proxy = cls.meter.start(
             [lab.PYTHON, "-c", PROXY, str(lab.PROXY_PORT), cls.cloud.THERE, str(CLOUD_PORT)], stdout=subprocess.PIPE
         )

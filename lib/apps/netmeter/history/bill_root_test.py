@@ -45,12 +45,7 @@ class BillTest(tools.GatewayTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.internet.join_ipv6("sat0", "there0", 1)
-        tunnel = "type vxlan id 7 local 10.77.1.%d remote 10.77.1.%d dstport 4789"
-        for run, own, other in ((lab.run, 1, 2), (cls.internet.run, 2, 1)):
-            run("ip", "link", "add", "vx0", *(tunnel % (own, other)).split())
-            run("sysctl", "-qw", "net.ipv6.conf.vx0.disable_ipv6=1")
-            run("ip", "address", "add", "10.78.0.%d/24" % own, "dev", "vx0")
-            run("ip", "link", "set", "vx0", "up")
+        cls.add_tunnel()
         cls.add_bridge()
         cls.pods = [cls.add_container(number) for number in (2, 3)]
         cls.mac = lab.Network()

@@ -45,7 +45,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 server = http.server.ThreadingHTTPServer(("0.0.0.0", 443), Handler)
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain(sys.argv[1])
+context.load_cert_chain(*sys.argv[1:3])
 server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 print("ready", flush=True)
 server.serve_forever()
@@ -136,13 +136,8 @@ class EverythingTest(tools.GatewayTest):
         for link in ("sat0", "wwan3"):
             for clients in ("10.77.3.0/24", "10.80.0.0/24"):
                 lab.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-s", clients, "-o", link, "-j", "MASQUERADE")
-        certificate = os.path.join(cls.directory, "cloud.pem")
-        lab.run(
-            *"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=cloud.example".split(),
-            *("-keyout", certificate, "-out", certificate),
-        )
         cls.internet.serve(cls, SINK)
-        cls.internet.serve(cls, CLOUD, certificate)
+        cls.internet.serve(cls, CLOUD, *lab.make_certificate(cls.directory, "cloud.example"))
         cls.load({"uplinks": {u: [i] for u, i in LINKS.items()}, "forwarded_clients": ["lan"], "proxy_ports": [lab.PROXY_PORT]}, GROUP)
         cls.copy_programs()
         cls.pins = ["--pin-dir", cls.meter.pin_dir]

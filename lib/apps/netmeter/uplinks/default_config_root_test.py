@@ -3,7 +3,6 @@
 """/etc/netmeter.yml is the configuration of the meter at /run/netmeter, if no other is
 named. Both are this test's own here: those of the machine are not seen."""
 
-import ctypes
 import json
 import os
 import shutil
@@ -19,10 +18,7 @@ PINS = "/run/netmeter"
 
 def private_files(directory):
     """Another /etc and another /run, until this process ends."""
-    clone_newns = 0x20000
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(clone_newns) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
+    lab.unshare(lab.CLONE_NEWNS)
     lab.run("mount", "--make-rprivate", "/")
     lab.run("mount", "-t", "tmpfs", "tmpfs", "/run")
     for name in ("passwd", "group"):

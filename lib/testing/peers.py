@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the clients talk to: relays that count, a TLS server, and a sniffer."""
+"""What programs talk to: relays that count, servers, and a sniffer."""
 
 import collections
 import contextlib
