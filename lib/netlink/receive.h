@@ -29,8 +29,8 @@ absl::StatusOr<absl::string_view> ReceiveFromKernel(int fd,
                                                     absl::string_view what,
                                                     std::vector<char>* buffer);
 
-// Sends a request with NLM_F_DUMP and calls body(message) for each message of the answer,
-// but for the last one. Messages that answer another request, by their sequence, are left
+// Sends a request with NLM_F_DUMP and calls body(message) for each message of the answer
+// except the last. Messages that answer another request, by their sequence, are left
 // out. Returns false if what is listed changed meanwhile: then something may be missing,
 // or be there twice. Errors begin with `what`: that of the kernel, and Internal if a
 // message is cut short, or if `body` returns false, which says that.
