@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares the decoder of names on the wire with nghttp2, which only the exporter links.
+// Compares the decoder of names on the wire with nghttp2.
 
 #include <gtest/gtest.h>
 #include <nghttp2/nghttp2.h>
