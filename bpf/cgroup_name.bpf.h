@@ -21,10 +21,9 @@
  * it after the peer: sshd@3-10.0.0.1:22-10.0.0.9:4242.service. A peer must not add names,
  * so this name becomes sshd@.service.
  *
- * The names are in the kernel's memory, so they need bpf_probe_read_kernel(), which
- * lockdown=confidentiality refuses. The kernel runs this code at exec; the loader runs it
- * on the names in /proc/PID/cgroup. On the host, a file that includes this one first
- * defines nm_read_name() of kernel.bpf.h, as for command_line.bpf.h.
+ * The kernel runs this code at exec; the loader runs it on the names in /proc/PID/cgroup.
+ * On the host, a file that includes this one first defines nm_read_name() of
+ * kernel.bpf.h, as for command_line.bpf.h.
  */
 #ifndef NETMETER_BPF_CGROUP_NAME_BPF_H_
 #define NETMETER_BPF_CGROUP_NAME_BPF_H_

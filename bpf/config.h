@@ -12,20 +12,6 @@
 #define NM_MAX_SNI_PORTS 16
 #define NM_MAX_HTTP_PORTS 16
 
-/* How programs other than tracing programs may look at the current task. */
-enum nm_task_access {
-  NM_TASK_NONE = 0,  /* 5.10 with lockdown=confidentiality */
-  NM_TASK_BTF = 1,   /* bpf_get_current_task_btf(), 5.11 and newer */
-  NM_TASK_PROBE = 2, /* bpf_get_current_task() and bpf_probe_read_kernel() */
-};
-
-/* How a packet program may find the network namespace of a socket. */
-enum nm_network_access {
-  NM_NETWORK_NONE = 0,   /* lockdown=confidentiality before Linux 6.17 */
-  NM_NETWORK_COOKIE = 1, /* bpf_get_netns_cookie(), 6.17 and newer */
-  NM_NETWORK_PROBE = 2,  /* bpf_probe_read_kernel() of the socket */
-};
-
 /* How a program adds to the cell of its own CPU: add.bpf.h. */
 enum nm_adds {
   /* Atomically: always possible. */
@@ -87,12 +73,11 @@ struct nm_config {
    * the number of ports from it on. 0: no such rule. */
   nm_u32 rules_port_first;
   nm_u32 rules_ports;
-  nm_u32 task_access;   /* enum nm_task_access */
+  nm_u32 task_btf;      /* bpf_get_current_task_btf(): 5.11 and newer */
   nm_u32 tgid_helper;   /* bpf_get_current_pid_tgid() works in setsockopt */
   nm_u32 untracked;     /* no tracing program sees exec, fork and exit */
   nm_u32 mptcp;         /* bpf_skc_to_mptcp_sock() exists */
   nm_u32 reads_errors;  /* sk_err of a TCP socket can be read */
-  nm_u32 reads_kernel;  /* tracing programs may call bpf_probe_read_kernel() */
   nm_u32 reads_cgroups; /* cgroups are looked at, for units and containers */
   nm_u32 ranks[NM_SOURCES]; /* lower if earlier in names_from; 0: off */
   nm_u32 ways;              /* enum nm_ways */
@@ -103,10 +88,9 @@ struct nm_config {
   nm_u16 sni_ports[NM_MAX_SNI_PORTS]; /* host byte order */
   nm_u32 http_ports_count;
   nm_u16 http_ports[NM_MAX_HTTP_PORTS]; /* host byte order */
-  nm_u32 uplinks;       /* not 0: packets count by uplink: uplink.bpf.h */
-  nm_u32 reads_devices; /* the kernel's data of a packet can be read */
+  nm_u32 uplinks; /* not 0: packets count by uplink: uplink.bpf.h */
   nm_u32 network; /* the namespace that has the uplinks: nm_socket.network */
-  nm_u32 network_access; /* enum nm_network_access */
+  nm_u32 netns_cookie; /* packets: bpf_get_netns_cookie(), 6.17 and newer */
 };
 
 #endif /* NETMETER_BPF_CONFIG_H_ */

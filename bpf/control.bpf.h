@@ -8,11 +8,6 @@
  * The program runs before the kernel's own handler. It takes the calls for NM_SOL, and
  * tells the kernel that they are done. Every other call goes on as if the program were
  * not there.
- *
- * On 5.10 this type of program has neither bpf_get_current_pid_tgid() nor
- * bpf_get_current_task_btf(), and with lockdown=confidentiality no way to read the
- * current task at all. The program then takes the creator of the socket as the caller.
- * They are the same, because the library opens a fresh socket for each call.
  */
 #ifndef NETMETER_BPF_CONTROL_BPF_H_
 #define NETMETER_BPF_CONTROL_BPF_H_
@@ -54,14 +49,6 @@ static __always_inline bool read_name(struct bpf_sockopt *ctx,
   }
   key->length = found;
   return key->length == length || (key->length && ctx->optlen == -1);
-}
-
-/* The calling process. 0: unknown. */
-static __always_inline __u32 calling_process(struct nm_owner *owner) {
-  __u32 tgid = current_tgid();
-
-  /* If the caller is unknown, the creator of the socket is still known. */
-  return tgid || !owner ? tgid : owner->tgid;
 }
 
 /* NM_REGISTER: names the calling process. */
@@ -111,8 +98,8 @@ static __always_inline bool run_control(struct bpf_sockopt *ctx) {
     return false;
   if (!read_name(ctx, &key)) return false;
   if (ctx->sk) owner = bpf_sk_storage_get(&nm_owners, ctx->sk, 0, 0);
-  tgid = calling_process(owner);
-  if (ctx->optname == NM_REGISTER ? !tgid : !owner) return false;
+  tgid = current_tgid();
+  if (ctx->optname != NM_REGISTER && !owner) return false;
 
   key.kind = ctx->optname == NM_TAG ? NM_KIND_DESTINATION : NM_KIND_SERVICE;
   if (ctx->optname != NM_TAG && !may_be_service(key.bytes)) return false;

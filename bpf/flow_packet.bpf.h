@@ -330,13 +330,11 @@ static __always_inline void add_received_to_flow(
   if (packet->tcp_flags & TCP_FLAG_RST) state->flags |= NM_FLOW_RST_RECEIVED;
 }
 
-/* Fills in the name of a device and its namespace, if the program may read them. */
+/* Fills in the name of a device and its namespace. */
 static __always_inline void read_device(struct __sk_buff *skb,
                                         struct nm_flow_device *device) {
-  struct net_device *found;
+  struct net_device *found = device_of(skb);
 
-  if (!nm_config.reads_devices) return;
-  found = device_of(skb);
   bpf_probe_read_kernel(device->name, sizeof(device->name), &found->name);
   if (bpf_core_field_exists(found->nd_net.net))
     device->network = BPF_CORE_READ(found, nd_net.net, ns.inum);

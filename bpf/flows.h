@@ -46,7 +46,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_flow_counts) == 8 * 8);
 /* The network device of a packet. */
 struct nm_flow_device {
   nm_u32 ifindex;
-  nm_u32 network; /* inode of its namespace; 0: lockdown=confidentiality */
+  nm_u32 network;                /* inode of its namespace */
   char name[NM_INTERFACE_BYTES]; /* as network */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_flow_device) == 2 * 4 + NM_INTERFACE_BYTES);

@@ -7,9 +7,7 @@
  *
  * Tracing programs, and from 5.11 on callers of bpf_get_current_task_btf(), follow a
  * kernel's pointer directly, because the verifier knows its type. Others need
- * bpf_probe_read_kernel(), which lockdown=confidentiality forbids: a program that
- * contains it is refused there. nm_config.task_access says which method is available, and
- * the verifier removes the code of the other methods before it looks at them.
+ * bpf_probe_read_kernel().
  */
 #ifndef NETMETER_BPF_KERNEL_BPF_H_
 #define NETMETER_BPF_KERNEL_BPF_H_

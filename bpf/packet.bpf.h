@@ -324,14 +324,11 @@ static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
 
 /* Whether the size of segments is only a peer's claim, although the packet has a number
  * of them. When the packet crosses a link that hands it on whole, as veth does, the
- * kernel has computed that number (tcp_gso_segment(), from 5.10 to 7.2). Returns false if
- * the kernel's data cannot be read: the number may be right, because small segments that
- * came one by one are merged into such packets, too. */
+ * kernel has computed that number (tcp_gso_segment(), from 5.10 to 7.2). */
 static __always_inline bool has_segments_of_peer(struct __sk_buff *skb) {
   struct sk_buff *packet = (void *)skb;
   struct skb_shared_info *info;
 
-  if (!nm_config.reads_devices) return false;
   info = (void *)(BPF_CORE_READ(packet, head) + BPF_CORE_READ(packet, end));
   return BPF_CORE_READ(info, gso_type) & SKB_GSO_DODGY;
 }

@@ -17,8 +17,7 @@
  *
  * If nm_processes was full, a process has no entry. It is then named when it makes a
  * socket: as the process that it was forked from, or by its executable file. It can
- * choose neither of these. Its command line is not read. With lockdown=confidentiality it
- * is named by its main thread.
+ * choose neither of these. Its command line is not read.
  *
  * If tracing programs cannot load, no program sees exec, fork and exit. A process is then
  * named by its main thread, too. An entry made by registering then carries a stamp, which
@@ -35,36 +34,26 @@
 #include "bpf/command_line.bpf.h"
 #include "bpf/names.bpf.h"
 
-/* 0 if the kernel hides the current task from this program. */
 static __always_inline __u32 current_tgid(void) {
   if (nm_config.tgid_helper) return bpf_get_current_pid_tgid() >> 32;
-  if (nm_config.task_access == NM_TASK_PROBE) {
-    struct task_struct *task = (void *)bpf_get_current_task();
-
-    return BPF_CORE_READ(task, tgid);
-  }
-  return 0;
+  return BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), tgid);
 }
 
-/* When the current process started, and how often it has executed a program. 0 if the
- * task cannot be looked at. */
+/* When the current process started, and how often it has executed a program. */
 static __always_inline __u64 process_start_ns(__u64 *execs) {
-  if (nm_config.task_access == NM_TASK_BTF) {
+  if (nm_config.task_btf) {
     struct task_struct *task = (void *)bpf_get_current_task_btf();
     struct task_struct *leader = task->group_leader;
 
     *execs = leader->self_exec_id;
     return leader->start_boottime;
-  }
-  if (nm_config.task_access == NM_TASK_PROBE) {
+  } else {
     struct task_struct *task = (void *)bpf_get_current_task();
     struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 
     *execs = BPF_CORE_READ(leader, self_exec_id);
     return BPF_CORE_READ(leader, start_boottime);
   }
-  *execs = 0;
-  return 0;
 }
 
 /* nm_owner.start of the current process. */
@@ -75,7 +64,7 @@ static __always_inline __u32 process_start(void) {
 }
 
 /* Distinguishes the current process, and what it executes, from earlier and later ones
- * with its process id. 0 if the task cannot be looked at. */
+ * with its process id. */
 static __always_inline __u32 process_stamp(void) {
   __u64 execs, start = process_start_ns(&execs);
 
@@ -126,12 +115,12 @@ static __always_inline void classify(struct nm_process *process) {
 
 /* Names a process by its main thread, because no exec or fork of it was seen. */
 static __always_inline void process_by_comm(struct nm_process *process) {
-  if (nm_config.task_access == NM_TASK_BTF) {
+  if (nm_config.task_btf) {
     struct task_struct *task = (void *)bpf_get_current_task_btf();
     struct task_struct *leader = task->group_leader;
 
     for (int i = 0; i < 16; i++) process->bytes[i] = leader->comm[i];
-  } else if (nm_config.task_access == NM_TASK_PROBE) {
+  } else {
     struct task_struct *task = (void *)bpf_get_current_task();
     struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 
@@ -185,7 +174,6 @@ static __always_inline bool read_name_of_exec(struct linux_binprm *bprm,
 
   if (is_exe ? !nm_is_in_proc(path) : !nm_is_descriptor(path, length))
     return nm_read_found(nm_find_base_name(path, length), name);
-  if (!nm_config.reads_kernel) return false;
   of_file = (__u64)BPF_CORE_READ(bprm, file, f_path.dentry, d_name.name);
   return bpf_probe_read_kernel_str(name, NM_NAME_BYTES + 1, (void *)of_file) >
          1;
@@ -572,7 +560,7 @@ static __always_inline struct nm_process *process_of_ancestor(
 
 /* Names a process whose exec and fork were seen, but found no room. */
 static __always_inline void process_without_room(struct nm_process *process) {
-  struct task_struct *task = nm_config.task_access == NM_TASK_BTF
+  struct task_struct *task = nm_config.task_btf
                                  ? (void *)bpf_get_current_task_btf()
                                  : (void *)bpf_get_current_task();
   struct nm_process *ancestor = process_of_ancestor(task);
@@ -591,28 +579,22 @@ static __always_inline void process_without_room(struct nm_process *process) {
  * is room for a process that has no entry. */
 static __always_inline struct nm_process *process_of_new_socket(
     __u32 tgid, struct nm_process *made) {
-  const bool unwatched =
-      nm_config.untracked && nm_config.task_access != NM_TASK_NONE;
   struct nm_process *process = bpf_map_lookup_elem(&nm_processes, &tgid);
 
-  if (unwatched && process && process->stamp != process_stamp()) {
+  if (nm_config.untracked && process && process->stamp != process_stamp()) {
     /* An entry of an earlier process, or of an earlier program. */
     if (process->stamp) bpf_map_delete_elem(&nm_processes, &tgid);
     process = NULL;
   }
   if (!process) {
-    /* The second condition implies the first. Without the first, the verifier of Linux 7
-     * does twice the work. */
-    if (!unwatched && !nm_config.untracked && nm_config.reads_kernel &&
-        nm_config.task_access != NM_TASK_NONE)
-      process_without_room(made);
+    if (!nm_config.untracked) process_without_room(made);
     if (!made->bytes[0]) {
       process_by_comm(made);
       if (!made->bytes[0]) return NULL;
       classify(made);
     }
     /* If no program sees its exit, the name is valid for this socket only. */
-    if (!unwatched) {
+    if (!nm_config.untracked) {
       if (bpf_map_update_elem(&nm_processes, &tgid, made, BPF_NOEXIST))
         COUNT(processes_full, 1);
       process = bpf_map_lookup_elem(&nm_processes, &tgid);

@@ -10,10 +10,7 @@
  * and the port. The first packet of a socket without an owner looks there.
  *
  * The key needs the namespace. Otherwise any user could listen at the address and port of
- * a service in a namespace of their own, and each would get the other's name. If no
- * program can tell the namespace (NM_NETWORK_NONE), only the cgroup keeps the two apart.
- * Then nothing is noted for a service that `register_by` restricts: connections that it
- * accepts are unattributed.
+ * a service in a namespace of their own, and each would get the other's name.
  *
  * A listener of SOCK_SEQPACKET has the data of all its associations. It hands one on only
  * by a call that makes a socket in the normal way (SCTP_SOCKOPT_PEELOFF).
@@ -23,29 +20,15 @@
 
 #include "bpf/socket.bpf.h"
 
-/* The namespace of the packet's socket. 0: it is unknown, or the kernel has only one. The
- * packet keeps that socket while the program runs. */
+/* The namespace of the packet's socket. 0: the kernel has only one. The packet keeps that
+ * socket while the program runs. */
 static __always_inline __u32 network_of_socket(struct __sk_buff *skb) {
   struct sock_common *common = NULL;
 
-  if (nm_config.network_access == NM_NETWORK_COOKIE)
-    return bpf_get_netns_cookie(skb);
-  if (nm_config.network_access != NM_NETWORK_PROBE ||
-      !bpf_core_field_exists(common->skc_net.net))
-    return 0;
+  if (nm_config.netns_cookie) return bpf_get_netns_cookie(skb);
+  if (!bpf_core_field_exists(common->skc_net.net)) return 0;
   return BPF_CORE_READ((struct sk_buff *)skb, sk, __sk_common.skc_net.net,
                        ns.inum);
-}
-
-/* Whether `register_by` restricts the name that a socket has. */
-static __always_inline bool is_kept(union nm_attribution attribution) {
-  __u32 id = attribution.service;
-  struct nm_name *name;
-
-  if (!nm_config.registrants || attribution.kind != NM_KIND_SERVICE)
-    return false;
-  name = name_of_id(id);
-  return name && bpf_map_lookup_elem(&nm_registrants, name->bytes);
 }
 
 /* The local end of the packet. Returns false if it has none. */
@@ -82,11 +65,6 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   if (!local_end(skb, sk, direction, &key)) return listens;
   if (owner) {
     listener.attribution = attribution_of(owner);
-    if (nm_config.network_access == NM_NETWORK_NONE &&
-        is_kept(listener.attribution)) {
-      bpf_map_delete_elem(&nm_listeners, &key);
-      return 1;
-    }
     listener.tgid = owner->tgid;
     listener.start = owner->start;
     listener.network = owner->network;

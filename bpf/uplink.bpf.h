@@ -20,9 +20,6 @@
  * The uplink is a half of the byte `path`. Each packet compares that byte with the byte
  * of the cell that its socket has kept. So a connection that moves to another uplink
  * needs no event: its next packet finds another series.
- *
- * With lockdown=confidentiality no program reads a device. There the loader writes the
- * words, and interfaces without a word are in the uplink `other`.
  */
 #ifndef NETMETER_BPF_UPLINK_BPF_H_
 #define NETMETER_BPF_UPLINK_BPF_H_
@@ -51,17 +48,8 @@ static __always_inline struct net_device *device_of(struct __sk_buff *skb) {
 
 /* The namespace of a packet whose socket does not tell it. */
 static __always_inline __u32 network_of(struct __sk_buff *skb) {
-  struct bpf_sock *sk = skb->sk;
-  struct nm_owner *owner = NULL;
-  __u32 network;
+  __u32 network = BPF_CORE_READ(device_of(skb), nd_net.net, ns.inum);
 
-  if (nm_config.reads_devices) {
-    network = BPF_CORE_READ(device_of(skb), nd_net.net, ns.inum);
-  } else {
-    if (sk) sk = bpf_sk_fullsock(sk);
-    if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-    network = owner ? owner->network : 0;
-  }
   return network ? network : NM_NETWORK_UNKNOWN;
 }
 
@@ -88,15 +76,9 @@ NM_GLOBAL __u64 nm_find_path(struct __sk_buff *skb, __u32 network, __u32 anew) {
   found = (__u64)network << 32 | NM_PATH_DIRECT;
   if (network != nm_config.network || !ifindex) return found;
   word = nm_uplinks[index];
-  if (word >> 32 == ifindex && (!anew || !nm_config.reads_devices))
-    return found | (__u8)word;
-  word = NM_UPLINK_WORD(ifindex, nm_config.reads_devices
-                                     ? uplink_by_name(skb, ifindex)
-                                     : NM_UPLINK_OTHER);
-  /* The loader's words are not replaced. */
-  if (nm_uplinks[index] != word &&
-      (nm_config.reads_devices || !nm_uplinks[index]))
-    nm_uplinks[index] = word;
+  if (word >> 32 == ifindex && !anew) return found | (__u8)word;
+  word = NM_UPLINK_WORD(ifindex, uplink_by_name(skb, ifindex));
+  if (nm_uplinks[index] != word) nm_uplinks[index] = word;
   return found | (__u8)word;
 }
 

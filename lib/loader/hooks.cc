@@ -213,8 +213,6 @@ absl::Status CreateLink(const char* pin, uint32_t family, int program,
 
 // What these programs need and this kernel lacks; "": nothing.
 absl::StatusOr<std::string> WhatKernelLacks(const std::string& types_file) {
-  NETMETER_ASSIGN_OR_RETURN(const bool reads_kernel, MayReadKernelMemory());
-  if (!reads_kernel) return "lockdown=confidentiality";
   // A netfilter program reads a packet by types that only the kernel's own BTF has.
   if (!types_file.empty()) return "the kernel has no BTF of its own";
   NETMETER_ASSIGN_OR_RETURN(const bool has_netfilter,

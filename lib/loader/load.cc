@@ -267,6 +267,12 @@ absl::Status DecideAccess(const Config& config, Plan* plan) {
 // Finds the group, the types and the users of this host.
 absl::Status LookAtHost(Plan* plan) {
   const Config& config = plan->config;
+  NETMETER_ASSIGN_OR_RETURN(const bool reads_kernel, MayReadKernelMemory());
+  if (!reads_kernel) {
+    return absl::UnimplementedError(
+        "the kernel lets no program read its memory (lockdown=confidentiality: "
+        "boot with lockdown=integrity)");
+  }
   NETMETER_RETURN_IF_ERROR(DecideAccess(config, plan));
   NETMETER_ASSIGN_OR_RETURN(plan->types_file, FindKernelTypes(config.btf));
   NETMETER_ASSIGN_OR_RETURN(plan->registrants,
@@ -424,8 +430,7 @@ void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
   }
   if (!object.may_read_cgroups()) {
     features->TurnOff(NM_FEATURE_CGROUP_NAMES,
-                      "lockdown=confidentiality, or no process_tracking: no "
-                      "names by unit or container");
+                      "no process_tracking: no names by unit or container");
   }
 }
 

@@ -34,6 +34,7 @@
 #include "lib/loader/system.h"
 #include "lib/loader/trace.h"
 #include "lib/loader/unload.h"
+#include "lib/testing/interruption.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 #include "nlohmann/json.hpp"
@@ -411,6 +412,18 @@ TEST_F(LoaderRootTest, ARestartUnloadsAndLoadsInOneStep) {
   const absl::StatusOr<Health> health = (*reader)->ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
   EXPECT_EQ(health->max_series, 1000u);
+}
+
+// Such a kernel refuses a helper that every program with uplinks, and others, need.
+TEST_F(LoaderRootTest, AKernelInConfidentialityModeIsRefused) {
+  Interruption refused = {-1, EINVAL, "bpf(5)"};
+  refused.most = 1;
+  const Interrupted load =
+      RunInterrupted(refused, [&] { return Load(config_).status(); });
+  EXPECT_EQ(load.message,
+            "UNIMPLEMENTED: the kernel lets no program read its memory "
+            "(lockdown=confidentiality: boot with lockdown=integrity); nothing "
+            "was changed");
 }
 
 // Ctrl-C in the middle left a half-attached meter.

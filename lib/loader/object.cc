@@ -250,63 +250,6 @@ namespace {
 // For a user without room.
 constexpr char kRaiseMaxNames[] = "(raise max_names)";
 
-// If the kernel refuses bpf_probe_read_kernel(), libbpf assumes a kernel older than
-// bpf_probe_read_user() and substitutes the older helper, which is refused as well
-// (bpf_object__sanitize_prog()). The tracing programs read only user memory, so this
-// restores the right helper.
-int RestoreUserReads(bpf_program* program, bpf_prog_load_opts*, long) {
-  std::vector<bpf_insn> code(
-      bpf_program__insns(program),
-      bpf_program__insns(program) + bpf_program__insn_cnt(program));
-  for (bpf_insn& insn : code) {
-    if (insn.code != (BPF_JMP | BPF_CALL) || insn.src_reg != 0) continue;
-    if (insn.imm == BPF_FUNC_probe_read) insn.imm = BPF_FUNC_probe_read_user;
-    if (insn.imm == BPF_FUNC_probe_read_str) {
-      insn.imm = BPF_FUNC_probe_read_user_str;
-    }
-  }
-  return bpf_program__set_insns(program, code.data(), code.size());
-}
-
-int AttachTracing(const bpf_program* program, long, bpf_link** link) {
-  *link = bpf_program__attach_trace(program);
-  return *link == nullptr ? -errno : 0;
-}
-
-// Lets the tracing programs of later objects load under lockdown=confidentiality. libbpf
-// calls a section's handler between its own changes and the load, so the handler can
-// restore the helper there.
-void HandleConfidentiality() {
-  static const int handler = [] {
-    LIBBPF_OPTS(libbpf_prog_handler_opts, options);
-    options.prog_prepare_load_fn = RestoreUserReads;
-    options.prog_attach_fn = AttachTracing;
-    return libbpf_register_prog_handler("tp_btf+", BPF_PROG_TYPE_TRACING,
-                                        BPF_TRACE_RAW_TP, &options);
-  }();
-  (void)handler;  // if it failed, the programs do not load: see status
-}
-
-// Our handler replaces libbpf's, which would have found the tracepoints by the section
-// names.
-absl::Status FindTracepoints(netmeter_bpf* skeleton) {
-  const struct {
-    bpf_program* program;
-    const char* tracepoint;
-  } targets[] = {
-      {skeleton->progs.nm_exec, "sched_process_exec"},
-      {skeleton->progs.nm_fork, "sched_process_fork"},
-      {skeleton->progs.nm_exit, "sched_process_exit"},
-  };
-  for (const auto& target : targets) {
-    if (int error = bpf_program__set_attach_target(target.program, 0,
-                                                   target.tracepoint)) {
-      return ObjectStatus(error, "find the tracepoints");
-    }
-  }
-  return absl::OkStatus();
-}
-
 // Opens the embedded object, or `elf` if it is set.
 netmeter_bpf* OpenSkeleton(absl::string_view elf,
                            const std::string& types_file) {
@@ -384,9 +327,6 @@ uint32_t RoundUpToPowerOfTwo(uint32_t value) {
 // The verifier and the kernel's types come with Load().
 absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
     const ObjectOptions& options) {
-  NETMETER_ASSIGN_OR_RETURN(const bool reads_kernel, MayReadKernelMemory());
-  const bool confidential = !reads_kernel;
-  if (options.tracing && confidential) HandleConfidentiality();
   netmeter_bpf* const skeleton = OpenSkeleton(options.elf, options.types_file);
   if (skeleton == nullptr) return ErrnoStatus(errno, "open the BPF object");
   std::unique_ptr<MeterObject> self(new MeterObject(skeleton));
@@ -395,9 +335,6 @@ absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
   // call that the verifier never reaches.
   for (const ExtentPin& extent : ExtentPins()) {
     bpf_map__set_autocreate(self->FindMap(extent.pin), false);
-  }
-  if (options.tracing && confidential) {
-    NETMETER_RETURN_IF_ERROR(FindTracepoints(skeleton));
   }
   const auto& programs = skeleton->progs;
   bpf_program* program;
@@ -419,15 +356,14 @@ absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
         skeleton->maps.nm_marks,
         std::max(options.sizes.max_series, options.sizes.max_names));
   }
-  NETMETER_RETURN_IF_ERROR(self->Configure(options, confidential));
+  NETMETER_RETURN_IF_ERROR(self->Configure(options));
   NETMETER_RETURN_IF_ERROR(self->SizeMaps(options.sizes));
   return self;
 }
 
 MeterObject::~MeterObject() { netmeter_bpf__destroy(skeleton_); }
 
-absl::Status MeterObject::Configure(const ObjectOptions& options,
-                                    bool confidential) {
+absl::Status MeterObject::Configure(const ObjectOptions& options) {
   const TableSizes& sizes = options.sizes;
   // The skeleton declares the section as constant, as the programs see it. Before the
   // load it is plain memory.
@@ -473,25 +409,19 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   NETMETER_ASSIGN_OR_RETURN(config.mptcp, MayFollowMptcp());
   NETMETER_ASSIGN_OR_RETURN(config.reads_errors, MayReadErrors());
   NETMETER_ASSIGN_OR_RETURN(
-      const bool tells_networks,
+      config.netns_cookie,
       HelperExists(BPF_PROG_TYPE_CGROUP_SKB, BPF_FUNC_get_netns_cookie,
                    BPF_CGROUP_INET_INGRESS));
-  config.network_access = tells_networks ? NM_NETWORK_COOKIE
-                          : confidential ? NM_NETWORK_NONE
-                                         : NM_NETWORK_PROBE;
-  config.reads_kernel = options.tracing && !confidential;
   const SourceRanks ranks = RanksOf(keys.names_from);
   std::copy(ranks.begin(), ranks.end(), config.ranks);
-  config.reads_cgroups = config.reads_kernel &&
-                         (!keys.units.empty() || ranks[NM_SOURCE_UNIT] != 0 ||
+  config.reads_cgroups =
+      options.tracing && (!keys.units.empty() || ranks[NM_SOURCE_UNIT] != 0 ||
                           ranks[NM_SOURCE_CONTAINER] != 0);
   NETMETER_ASSIGN_OR_RETURN(
       const bool tells_task,
       HelperExists(BPF_PROG_TYPE_CGROUP_SOCK, BPF_FUNC_get_current_task_btf,
                    BPF_CGROUP_INET_SOCK_CREATE));
-  config.task_access = tells_task && options.types_file.empty() ? NM_TASK_BTF
-                       : confidential                           ? NM_TASK_NONE
-                                                                : NM_TASK_PROBE;
+  config.task_btf = tells_task && options.types_file.empty();
   const auto copy = [](const std::vector<uint16_t>& from, auto& to) {
     std::copy(from.begin(), from.end(), to);
     return static_cast<uint32_t>(from.size());
@@ -503,10 +433,8 @@ absl::Status MeterObject::Configure(const ObjectOptions& options,
   config.sni_ports_count = copy(keys.sni_ports, config.sni_ports);
   config.http_ports_count = copy(keys.http_ports, config.http_ports);
   config.uplinks = !keys.uplinks.empty();
-  config.reads_devices = !confidential;
   if (keys.uplinks.empty()) return absl::OkStatus();
-  NETMETER_ASSIGN_OR_RETURN(config.network,
-                            OwnNetwork(/*by_inode=*/!confidential));
+  NETMETER_ASSIGN_OR_RETURN(config.network, OwnNetworkInode());
   return absl::OkStatus();
 }
 
@@ -617,18 +545,11 @@ bpf_program* MeterObject::program(absl::string_view link_pin) const {
 }
 
 bool MeterObject::may_read_cgroups() const {
-  return skeleton_->rodata->nm_config.reads_kernel != 0;
+  return skeleton_->rodata->nm_config.untracked == 0;
 }
 
 bool MeterObject::follows_mptcp() const {
   return skeleton_->rodata->nm_config.mptcp != 0;
-}
-
-void MeterObject::SetUplinkWord(uint32_t ifindex, uint32_t number) {
-  volatile auto& word = skeleton_->bss->nm_uplinks[ifindex % NM_UPLINK_WORDS];
-  // If the programs read no names, a missing word means `other`.
-  if (number == NM_UPLINK_OTHER && word != 0) return;
-  word = NM_UPLINK_WORD(ifindex, number);
 }
 
 int MeterObject::command_fd() const {

@@ -58,7 +58,7 @@ absl::StatusOr<bool> MayLoad(bpf_prog_type type, std::vector<bpf_insn> code,
                              bpf_attach_type attach = bpf_attach_type());
 
 // Whether programs may read kernel memory, bpf_probe_read_kernel(): not with
-// lockdown=confidentiality.
+// lockdown=confidentiality, with which a load is refused.
 absl::StatusOr<bool> MayReadKernelMemory();
 
 // Whether the kernel shows its types (CONFIG_DEBUG_INFO_BTF), by which libbpf finds the
@@ -164,8 +164,7 @@ class MeterObject {
   // For tests, which set or inspect it between Open() and Load().
   netmeter_bpf* skeleton() const { return skeleton_; }
 
-  // Whether programs can read the cgroup name of a process: not with
-  // lockdown=confidentiality, nor without tracing programs.
+  // Whether programs can read the cgroup name of a process: not without tracing programs.
   bool may_read_cgroups() const;
 
   // Whether MPTCP subflows get their owner. Some kernels cannot do this.
@@ -190,8 +189,6 @@ class MeterObject {
   // For `link_egress` this is the variant that is loaded.
   bpf_program* program(absl::string_view link_pin) const;
 
-  // The uplink that an interface's packets count under, until the programs see its name.
-  void SetUplinkWord(uint32_t ifindex, uint32_t number);
   // What WriteInfo() writes about uplinks.
   UplinkInfo* uplink_info() { return &uplink_info_; }
 
@@ -220,7 +217,7 @@ class MeterObject {
  private:
   explicit MeterObject(netmeter_bpf* skeleton) : skeleton_(skeleton) {}
   absl::Status SizeMaps(const TableSizes& sizes);
-  absl::Status Configure(const ObjectOptions& options, bool confidential);
+  absl::Status Configure(const ObjectOptions& options);
   bpf_map* FindMap(absl::string_view pin) const;
 
   netmeter_bpf* const skeleton_;

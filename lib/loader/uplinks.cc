@@ -201,7 +201,7 @@ void BeginInterface(const Interface& interface, uint32_t number,
 absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const nm_info& info,
                                    const std::string& pin_dir) {
   if (uplinks.empty() || info.uplinks_network == 0) return absl::OkStatus();
-  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetwork(/*by_inode=*/true));
+  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetworkInode());
   if (info.uplinks_network == own) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the meter's uplinks are those of another network namespace (load it "
@@ -211,15 +211,10 @@ absl::Status CheckNetworkOfUplinks(const Uplinks& uplinks, const nm_info& info,
 
 absl::StatusOr<std::string> FingerprintOfUplinks(const Uplinks& uplinks) {
   if (uplinks.empty()) return "";
-  NETMETER_ASSIGN_OR_RETURN(const uint32_t network,
-                            OwnNetwork(/*by_inode=*/true));
+  NETMETER_ASSIGN_OR_RETURN(const uint32_t network, OwnNetworkInode());
   std::string fingerprint = absl::StrCat(network);
   NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
-  NETMETER_ASSIGN_OR_RETURN(const bool reads_kernel, MayReadKernelMemory());
   for (const Interface& interface : interfaces) {
-    if (!reads_kernel) {
-      absl::StrAppend(&fingerprint, "|", interface.index, "=", interface.name);
-    }
     if (NeedsItsName(uplinks, interface)) {
       absl::StrAppend(
           &fingerprint, "|", interface.name, " is in ",
@@ -244,15 +239,11 @@ absl::Status UplinkMaps::Fill(const Uplinks& uplinks, const nm_info& existing,
   info->forwarded_since_ns =
       counts ? existing.forwarded_since_ns : ClockNs(CLOCK_BOOTTIME);
   if (uplinks.empty()) return absl::OkStatus();
-  NETMETER_ASSIGN_OR_RETURN(network_, OwnNetwork(/*by_inode=*/true));
+  NETMETER_ASSIGN_OR_RETURN(network_, OwnNetworkInode());
   info->network = network_;
   NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
   NETMETER_RETURN_IF_ERROR(
       FillNames(uplinks, numbers_, interfaces, object->MapFd("uplink_names")));
-  for (const Interface& interface : interfaces) {
-    if (interface.index == kLoopbackIndex) continue;
-    object->SetUplinkWord(interface.index, NumberOf(interface));
-  }
   // Refuses while nothing has changed.
   std::vector<InterfaceEntry> stays, leaving;
   return Plan(pins, &stays, &leaving);
@@ -279,7 +270,7 @@ absl::Status UplinkMaps::Plan(const PinDir& pins,
                               std::vector<InterfaceEntry>* leaving) const {
   NETMETER_ASSIGN_OR_RETURN(*stays, ReadStays(pins));
   if (uplinks_.empty() && stays->empty()) return absl::OkStatus();
-  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetwork(/*by_inode=*/true));
+  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetworkInode());
   // Those of another namespace stay as they are.
   if (network_ != own) return absl::OkStatus();
   NETMETER_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());

@@ -34,9 +34,8 @@ namespace netmeter {
 namespace internal {
 
 // A text of all that decides, besides the configuration, which packets belong to which
-// uplink: the network namespace of this process, the interfaces that match an uplink by
-// an alternative name, and all interfaces if the programs read no names. "" without
-// uplinks.
+// uplink: the network namespace of this process, and the interfaces that match an uplink
+// by an alternative name. "" without uplinks.
 absl::StatusOr<std::string> FingerprintOfUplinks(const Uplinks& uplinks);
 
 // FailedPrecondition if the meter of this `info` has uplinks of another network

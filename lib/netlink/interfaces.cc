@@ -201,23 +201,13 @@ uint32_t NetworkOfSocket(int fd) {
   return static_cast<uint32_t>(cookie);
 }
 
-absl::StatusOr<uint32_t> OwnNetwork(bool by_inode) {
-  if (by_inode) {
-    struct stat about;
-    // The namespace of this thread: another thread may have entered another one.
-    if (stat("/proc/thread-self/ns/net", &about) != 0) {
-      return ErrnoStatus(errno, "look at /proc/thread-self/ns/net");
-    }
-    return static_cast<uint32_t>(about.st_ino);
+absl::StatusOr<uint32_t> OwnNetworkInode() {
+  struct stat about;
+  // The namespace of this thread: another thread may have entered another one.
+  if (stat("/proc/thread-self/ns/net", &about) != 0) {
+    return ErrnoStatus(errno, "look at /proc/thread-self/ns/net");
   }
-  const UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const uint32_t network = fd.ok() ? NetworkOfSocket(fd.get()) : 0;
-  if (network == 0) {
-    return absl::UnimplementedError(
-        "uplinks: the kernel does not tell which network namespace this is "
-        "(Linux 5.14 does)");
-  }
-  return network;
+  return static_cast<uint32_t>(about.st_ino);
 }
 
 }  // namespace internal

@@ -72,9 +72,8 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces();
 // report it (before Linux 5.14).
 uint32_t NetworkOfSocket(int fd);
 
-// The value of nm_socket.network for sockets of this namespace: by the inode, or by the
-// cookie (Linux 5.14). Unimplemented if the kernel reports no cookie.
-absl::StatusOr<uint32_t> OwnNetwork(bool by_inode);
+// The value of nm_socket.network for sockets of this namespace: its inode.
+absl::StatusOr<uint32_t> OwnNetworkInode();
 
 }  // namespace internal
 }  // namespace netmeter

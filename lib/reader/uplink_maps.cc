@@ -231,7 +231,7 @@ absl::StatusOr<MeterLinks> ReadLinksOnce(const SharedMaps& maps) {
       [&](const nm_interface_key& key, const nm_interface& value) {
         links.entries.emplace_back(key, value);
       })));
-  const auto own = OwnNetwork(/*by_inode=*/true);
+  const auto own = OwnNetworkInode();
   if (!own.ok()) return own.status();
   if (info.uplinks_network != 0 && info.uplinks_network != *own) {
     return absl::FailedPreconditionError(

@@ -3,8 +3,7 @@
 # matrix.sh [OPTION]...: the live tests on every supported kernel.
 #
 #   --kernels LIST   all (default), or some of: host 5.10 6.1 6.12 7.2 6.1-rt
-#                    5.10+lockdown 7.2+lockdown 7.2+full 7.2+lazy (5.10 alone
-#                    is without lockdown) 6.1+nobtf; not in all: 6.12-rt
+#                    7.2+full 7.2+lazy 6.1+nobtf; not in all: 6.12-rt
 #                    5.10+nobtf 6.12+nobtf 7.2+nobtf
 #   --filter GLOB    only these tests (as --gtest_filter); with a - in front: all of a
 #                    lane except these
@@ -38,7 +37,7 @@ die() { echo "matrix.sh: $*" >&2; exit 2; }
 # The line of kernels and the Debian suite that carries it.
 declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-backports)
 # Longest first, so that two at a time finish together.
-all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown 6.1-rt 7.2+full 7.2+lazy 6.1+nobtf)
+all=(host 7.2 6.12 6.1 5.10 6.1-rt 7.2+full 7.2+lazy 6.1+nobtf)
 more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf)
 # A soak needs all at once: an emulated guest is too slow for it, and so is this kernel
 # beside a guest. test/run.sh runs test/soak.sh for a short time afterwards.
@@ -59,9 +58,6 @@ for suite in Connections Destinations Duplicates Edge Flows Impairment Mptcp Nam
   Protocols Remainder Tables TroubledConnections Tunnel Uplinks; do
   seldom+=":Over/${suite}Test.*/IPv6*"
 done
-# lockdown=confidentiality removes only bpf_probe_read_kernel. The programs that count
-# packets are unchanged, so tests of packets alone run only without it.
-lockdown_filter='*-Evict*Test.*:*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
 # From Linux 7.0 on evict refuses, which EvictRefusalTest sees.
 evictions='EvictRootTest.*:EvictedFlowsTest.*:SinkTest.IdleNames*:*ProtocolsTest.AnEvicted*'
 # With PREEMPT_RT softirqs are tasks, which preempt each other. So: each path of a
@@ -216,13 +212,6 @@ vm_lane() {
     *) echo "${suites[${line%-rt}]} carries $(cat "$kernel/release") now" >> "$out/$lane/note" ;;
   esac
   case $lane in
-    *+lockdown)
-      options+=(-a lockdown=confidentiality)
-      own=$lockdown_filter
-      # A load with uplinks is refused there. An interface's owner is known only by
-      # names, which lockdown hides, or by the cookie of a namespace, from 5.14 on.
-      if [ "$lane" = 5.10+lockdown ]; then own+=':*UplinksTest.*'; fi
-      ;;
     *+full | *+lazy)
       options+=(-a "preempt=${lane#*+}")
       own='Stress.*'

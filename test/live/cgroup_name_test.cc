@@ -87,17 +87,6 @@ class PlaceTest : public LiveTest {
     return meter_->TotalOf(kind, name).tx_payload;
   }
 
-  // A process has the name of its cgroup, or of its executable if the cgroup cannot be
-  // read.
-  void ExpectPayload(Kind kind, const std::string& name,
-                     const std::string& executable, int64_t bytes) {
-    if (!MayReadKernelMemory()) {
-      kind = Kind::kBinary;
-    }
-    EXPECT_EQ(Payload(kind, MayReadKernelMemory() ? name : executable), bytes)
-        << name;
-  }
-
   static MeteredCgroup* meter_;
 };
 MeteredCgroup* PlaceTest::meter_ = nullptr;
@@ -107,8 +96,8 @@ TEST_F(PlaceTest, AUnitIsNamedWithItsInstance) {
   Act("system.slice/nm-web@b.service", "nm-web-b", 2);
   // Delegated: the innermost unit counts, at any depth.
   Act("system.slice/nm-web@b.service/workers/1", "nm-web-b", 4);
-  ExpectPayload(Kind::kUnit, "nm-web@a.service", "nm-web-a", 100);
-  ExpectPayload(Kind::kUnit, "nm-web@b.service", "nm-web-b", 600);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-web@a.service"), 100);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-web@b.service"), 600);
 }
 
 // The bug: a unit with a name of 127 bytes or more had none. Its first bytes are
@@ -120,7 +109,7 @@ TEST_F(PlaceTest, AUnitHasANameOfAnyLength) {
     unit += ".service";
     const std::string program = "nm-long-" + std::to_string(length);
     Act("system.slice/" + unit, program, 1);
-    ExpectPayload(Kind::kUnit, unit.substr(0, NM_NAME_BYTES), program, 100);
+    EXPECT_EQ(Payload(Kind::kUnit, unit.substr(0, NM_NAME_BYTES)), 100);
   }
 }
 
@@ -129,11 +118,10 @@ TEST_F(PlaceTest, AUnitOfTheConfigurationIsAService) {
   Act("system.slice/nm-exact.service", "nm-exact", 5);
   Act("system.slice/nm-exact.services", "nm-none", 6);
   Act("system.slice/nm-magma@.service", "nm-template", 7);
-  const Kind kind = MayReadKernelMemory() ? Kind::kService : Kind::kBinary;
-  ExpectPayload(kind, "mobilityd", "nm-mobilityd", 300);
-  ExpectPayload(kind, "nm-renamed", "nm-exact", 500);
-  ExpectPayload(Kind::kBinary, "nm-none", "nm-none", 600);
-  ExpectPayload(kind, "nm-magma@.service", "nm-template", 700);
+  EXPECT_EQ(Payload(Kind::kService, "mobilityd"), 300);
+  EXPECT_EQ(Payload(Kind::kService, "nm-renamed"), 500);
+  EXPECT_EQ(Payload(Kind::kBinary, "nm-none"), 600);
+  EXPECT_EQ(Payload(Kind::kService, "nm-magma@.service"), 700);
 }
 
 // The bug: "nm-dot.*.service" took nm-dot.service, whose first bytes are its own.
@@ -142,12 +130,10 @@ TEST_F(PlaceTest, APatternTakesNoPartOfTheUnitsSuffix) {
   Act("system.slice/nm-dot.inner.service", "nm-dotted", 5);
   Act("system.slice/nm-lone.service", "nm-alone", 6);
   Act("system.slice/nm-lone.b.service", "nm-alone-b", 7);
-  const bool named = MayReadKernelMemory();
-  const Kind kind = named ? Kind::kService : Kind::kBinary;
-  ExpectPayload(kind, "nm-shorter", "nm-dotted", named ? 300 : 800);
-  ExpectPayload(kind, "inner", "nm-dotted", named ? 500 : 800);
-  ExpectPayload(Kind::kUnit, "nm-lone.service", "nm-alone", 600);
-  ExpectPayload(kind, "nm-fixed", "nm-alone-b", 700);
+  EXPECT_EQ(Payload(Kind::kService, "nm-shorter"), 300);
+  EXPECT_EQ(Payload(Kind::kService, "inner"), 500);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-lone.service"), 600);
+  EXPECT_EQ(Payload(Kind::kService, "nm-fixed"), 700);
 }
 
 TEST_F(PlaceTest, ContainersOfOneImageStayApart) {
@@ -159,12 +145,12 @@ TEST_F(PlaceTest, ContainersOfOneImageStayApart) {
   Act("kubepods/pod1/crio-" + Id('e'), "nm-image5", 4);
   // A unit of systemd in a container is the container's.
   Act("docker/" + Id('f') + "/system.slice/nm-inner.service", "nm-image6", 8);
-  ExpectPayload(Kind::kContainer, "aaaaaaaaaaaa", "nm-image", 1000);
-  ExpectPayload(Kind::kContainer, "bbbbbbbbbbbb", "nm-image2", 9000);
-  ExpectPayload(Kind::kContainer, "cccccccccccc", "nm-image3", 100);
-  ExpectPayload(Kind::kContainer, "dddddddddddd", "nm-image4", 200);
-  ExpectPayload(Kind::kContainer, "eeeeeeeeeeee", "nm-image5", 400);
-  ExpectPayload(Kind::kContainer, "ffffffffffff", "nm-image6", 800);
+  EXPECT_EQ(Payload(Kind::kContainer, "aaaaaaaaaaaa"), 1000);
+  EXPECT_EQ(Payload(Kind::kContainer, "bbbbbbbbbbbb"), 9000);
+  EXPECT_EQ(Payload(Kind::kContainer, "cccccccccccc"), 100);
+  EXPECT_EQ(Payload(Kind::kContainer, "dddddddddddd"), 200);
+  EXPECT_EQ(Payload(Kind::kContainer, "eeeeeeeeeeee"), 400);
+  EXPECT_EQ(Payload(Kind::kContainer, "ffffffffffff"), 800);
   // Digits alone make no container.
   Act("docker/" + std::string(63, 'a'), "nm-short", 1);
   Act("docker/" + std::string(63, 'a') + "g", "nm-no-digit", 1);
@@ -181,11 +167,9 @@ TEST_F(PlaceTest, AUnitThatMayNotBeTheServiceIsOneOfTheOthers) {
   Act("nm-kept.service", "nm-kept", 1, 4711);
   Act("nm-kept.service", "nm-kept-unit", 2, 4712);
   Act(container, "nm-kept-container", 5, 4712);
-  const bool named = MayReadKernelMemory();
-  ExpectPayload(named ? Kind::kService : Kind::kBinary, "nm-keeper", "nm-kept",
-                100);
-  ExpectPayload(Kind::kUnit, "nm-kept.service", "nm-kept-unit", 200);
-  ExpectPayload(Kind::kContainer, "222222222222", "nm-kept-container", 500);
+  EXPECT_EQ(Payload(Kind::kService, "nm-keeper"), 100);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-kept.service"), 200);
+  EXPECT_EQ(Payload(Kind::kContainer, "222222222222"), 500);
 }
 
 // The bug: a hundred strangers made a hundred names, although a peer adds none.
@@ -198,10 +182,10 @@ TEST_F(PlaceTest, AConnectionIsNoInstance) {
   Act("system.slice/nm-ssh@7.service", "nm-ssh7", 4);
   Act("system.slice/nm-ssh@x-1.service", "nm-sshx", 8);
   Act("system.slice/nm-pg@15-main.service", "nm-pg", 16);
-  ExpectPayload(Kind::kUnit, "nm-ssh@.service", "nm-ssh", 300);
-  ExpectPayload(Kind::kUnit, "nm-ssh@7.service", "nm-ssh7", 400);
-  ExpectPayload(Kind::kUnit, "nm-ssh@x-1.service", "nm-sshx", 800);
-  ExpectPayload(Kind::kUnit, "nm-pg@15-main.service", "nm-pg", 1600);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-ssh@.service"), 300);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-ssh@7.service"), 400);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-ssh@x-1.service"), 800);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-pg@15-main.service"), 1600);
 }
 
 // The bug: the web servers of the host and of all containers were nginx.service.
@@ -231,7 +215,6 @@ TEST_F(PlaceTest, AUnitInAContainerHasTheContainersName) {
   Act("machine.slice/systemd-nspawn@c2.service/supervisor", "nm-init", 20, 0,
       &meter);
   Act("lxc.payload.c1/nm-magma@x.service", "nm-x", 30, 0, &meter);
-  if (!MayReadKernelMemory()) return;
   datagrams = 0;
   for (const auto& one : kCases) {
     EXPECT_EQ(meter.TotalOf(Kind::kUnit, one.name).tx_payload,
@@ -262,8 +245,7 @@ TEST_F(PlaceTest, AnExecInARunningContainerIsTheContainers) {
   const std::string container = "docker-" + Id('1') + ".scope";
   Act(container, "nm-main", 1);
   Act(container, "nm-exec", 2);  // docker exec
-  ExpectPayload(Kind::kContainer, "111111111111", "nm-exec",
-                MayReadKernelMemory() ? 300 : 200);
+  EXPECT_EQ(Payload(Kind::kContainer, "111111111111"), 300);
 }
 
 TEST_F(PlaceTest, AProcessThatIsMovedKeepsItsNameUntilItsNextExec) {
@@ -276,10 +258,6 @@ TEST_F(PlaceTest, AProcessThatIsMovedKeepsItsNameUntilItsNextExec) {
               {Udp(1), "cgroup=" + second, Udp(2), "exec=" + path, Udp(4)});
   });
   child.Join();
-  if (!MayReadKernelMemory()) {
-    EXPECT_EQ(Payload(Kind::kBinary, "nm-moves"), 700);
-    return;
-  }
   EXPECT_EQ(Payload(Kind::kUnit, "nm-first.service"), 300);
   EXPECT_EQ(Payload(Kind::kUnit, "nm-second.service"), 400);
 }

@@ -45,13 +45,6 @@ bool KernelHas(int family, int type, int protocol, const std::string& module) {
   return false;
 }
 
-bool MayReadKernelMemory() {
-  std::ifstream file("/sys/kernel/security/lockdown");
-  std::string text;
-  std::getline(file, text);
-  return text.find("[confidentiality]") == std::string::npos;
-}
-
 Lab& World::CleanLab() { return Once(&TheWorld().clean, false); }
 Lab& World::WiredLab() { return Once(&TheWorld().wired, true); }
 MeteredCgroup& World::ClientMeter() {

@@ -55,10 +55,6 @@ void Ip(const NetNamespace& where, const std::vector<std::string>& arguments);
 // machine (matrix.sh).
 bool KernelHas(int family, int type, int protocol, const std::string& module);
 
-// False with lockdown=confidentiality: what the kernel has in memory of its own,
-// such as the names of cgroups and of files, no program may read.
-bool MayReadKernelMemory();
-
 inline std::string FamilyName(Family family) {
   return family == Family::kIpv4 ? "IPv4" : "IPv6";
 }

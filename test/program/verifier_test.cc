@@ -111,10 +111,7 @@ TEST(Verifier, WalksNotMuchMoreThanItDid) {
   options.rules_ports.first = 53;
   options.rules_ports.count = 1;
   options.registrants = 1;
-  // Neither names nor namespaces: 5.10 with lockdown=confidentiality.
-  if (MayReadKernelMemory().value() || OwnNetwork(/*by_inode=*/false).ok()) {
-    options.uplinks = {"eth0"};
-  }
+  options.uplinks = {"eth0"};
   options.verifier_logs = &logs;
   const auto programs = LoadOrFail(options);
   ASSERT_NE(programs, nullptr);

@@ -67,7 +67,7 @@ TEST(Flow, JsonHasZerosAndLeavesOutWhatIsNotKnown) {
   row.record.state.srtt_us = 0;
   row.record.state.min_rtt_us = ~uint32_t{0};
   row.record.event.cookie = 0;
-  row.record.state.device = {};  // as with lockdown=confidentiality
+  row.record.state.device = {};
   nlohmann::json json = Json(row);
   for (const char* const name :
        {"duration_ns", "partial", "part", "rx_bytes", "rx_payload_bytes",
