@@ -72,7 +72,7 @@ END
 measure gateway << 'END'
 cd /root
 apt-get update
-apt-get install -y ./netmeter_*.deb ./netmeter-exporter_*.deb
+apt-get install -y ./netmeter{-loader,,-exporter}_*.deb
 netmeter-loader load --cgroup "$CGROUP"
 netmeter list
 netmeter-loader unload

@@ -6,7 +6,8 @@
 #   packaging/install.sh [--prefix DIR] [--libdir DIR] [--destdir DIR] [COMPONENT...]
 #
 #   library   headers, libnetmeter.so.1, libnetmeter.a, pkg-config file, CMake package
-#   programs  netmeter-loader, netmeter-fds, netmeter
+#   loader    netmeter-loader, netmeter-fds
+#   tools     netmeter
 #   exporter  netmeter-exporter
 #   python    the package `netmeter` for /usr/bin/python3
 #
@@ -28,13 +29,13 @@ while [ $# -gt 0 ]; do
       declare "${1#--}=$2"
       shift 2
       ;;
-    -h | --help) sed -n '3,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --static) static=-static; shift ;;
-    library | programs | exporter | python) components+=("$1"); shift ;;
+    library | loader | tools | exporter | python) components+=("$1"); shift ;;
     *) die "unknown argument '$1' (--help lists them)" ;;
   esac
 done
-[ ${#components[@]} -gt 0 ] || components=(library programs exporter)
+[ ${#components[@]} -gt 0 ] || components=(library loader tools exporter)
 libdir=${libdir:-$prefix/lib}
 # Both are written into files for pkg-config and CMake.
 for directory in "$prefix" "$libdir"; do
@@ -72,11 +73,14 @@ install_library() {
   fill netmeter-config-version.cmake.in "$libdir/cmake/netmeter/netmeter-config-version.cmake"
 }
 
-install_programs() {
+install_loader() {
   put 755 "$build/lib/netmeter_loader/netmeter-loader$static" "$prefix/sbin/netmeter-loader"
   put 755 "$build/lib/apps/fds/netmeter-fds$static" "$prefix/sbin/netmeter-fds"
-  put 755 "$build/lib/apps/netmeter/netmeter$static" "$prefix/bin/netmeter"
   put 755 "$source/packaging/magma/magma_config.py" "$prefix/share/netmeter/magma_config.py"
+}
+
+install_tools() {
+  put 755 "$build/lib/apps/netmeter/netmeter$static" "$prefix/bin/netmeter"
 }
 
 install_exporter() {

@@ -42,10 +42,10 @@ read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
 # The tree has no warnings with GCC 12. Those of other compilers must not prevent a
 # package.
 [ "$(gcc -dumpversion)" = 12 ] || options+=(--per_file_copt=.*@-Wno-error)
-targets=(//packaging) components=(library programs exporter python) ignored=()
+targets=(//packaging) components=(library loader tools exporter python) ignored=()
 if [ -n "$static" ]; then
   targets=(//lib/netmeter_loader:netmeter-loader-static //lib/apps/fds:netmeter-fds-static //lib/apps/netmeter:netmeter-static //lib/apps/exporter:netmeter-exporter-static)
-  components=(--static programs exporter)
+  components=(--static loader tools exporter)
   export DH_OPTIONS="-Nlibnetmeter1 -Nlibnetmeter-dev -Npython3-netmeter"
   # They are what the packages are for.
   ignored=(--suppress-tags "statically-linked-binary,embedded-library")

@@ -69,7 +69,7 @@ def packaged_units():
     """{name: its source}, as dh installs them: PACKAGE.NAME.service is NAME.service."""
     folder = "packaging/debian"
     names = sorted(name for name in os.listdir(folder) if name.endswith((".service", ".socket", ".timer")))
-    return {re.sub(r"^netmeter\.(?=netmeter-)", "", name): os.path.join(folder, name) for name in names}
+    return {re.sub(r"^netmeter(-loader)?\.(?=netmeter)", "", name): os.path.join(folder, name) for name in names}
 
 
 class PackagingTest(unittest.TestCase):
@@ -156,7 +156,7 @@ class PackagingTest(unittest.TestCase):
     # after netmeter.service. systemd broke the circle: it left out
     # cloud-init.service, or what is before the network.
     def test_a_boot_with_cloud_init_has_no_circle(self):
-        units = [read("packaging/debian/netmeter.service")]
+        units = [read("packaging/debian/netmeter-loader.netmeter.service")]
         for document in ("docs/operations.md", "docs/magma.md"):
             units += re.findall(r"^# /etc/systemd/system/netmeter\.service\n(\[Unit\]\n.*?)```", read(document), re.M | re.S)
         self.assertEqual(len(units), 3)

@@ -24,7 +24,7 @@ retry() {
   "$@"
 }
 # All files that a package or the loader could leave behind.
-files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /earlier -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/backups -o -path '*/__pycache__' -o -name '.pwd.lock' -o -name '*.cache' -o -path '/var/lib/systemd/*' -o -path '/etc/*-' -o -path '/var/tmp*' \) -prune -o -print | sort; }
+files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /earlier -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/backups -o -path '*/__pycache__' -o -name '.pwd.lock' -o -name '*.cache' -o -path '/var/lib/systemd/*' -o -path '/etc/*-' -o -path '/var/tmp*' \) -prune -o -print | sort; }
 # The sent bytes of the C service's only series.
 sent() { netmeter list --json | python3 -c 'import json, sys
 print(sum(row["tx_bytes"] for row in json.load(sys.stdin) if row["name"] == "traffic"))'; }
@@ -149,8 +149,11 @@ switched_before=$(switched_on)
 say "before the upgrade: ${switched_before//$'\n'/; }"
 programs > /tmp/programs.before
 build_before=$(netmeter-loader status --json | grep build_id)
-check "upgrade" dpkg -i /debs/*.deb
+# As operators do; dpkg -i alone does not move files from one package to another. apt
+# would be stopped when it asks our terminal about its size.
+check "upgrade" setsid --wait apt-get -o Dpkg::Use-Pty=0 install --yes /debs/*.deb
 check "netmeter.service is active after it" systemctl is-active netmeter.service
+check "the configuration is the same, and the package's that loads it" sh -c 'grep -q sky /etc/netmeter.yml && dpkg -S /etc/netmeter.yml | grep "^netmeter-loader:" && ! ls /etc/netmeter.yml.*'
 check "what was switched on is so after it" [ "$(switched_on)" = "$switched_before" ]
 check "the timer of the history runs" systemctl is-active netmeter-record.timer
 check "the timer of evictions runs" systemctl is-active netmeter-evict.timer
@@ -181,10 +184,17 @@ check "the dashboard is where Grafana is told" [ -s "$(sed -n 's/^ *path: //p' /
 mkdir -p /tmp/other/etc /tmp/other/var/lib/netmeter
 cp /etc/group /etc/passwd /etc/shadow /etc/gshadow /tmp/other/etc/
 touch /tmp/other/var/lib/netmeter/group-is-of-the-package
-check "prerm of another root" env DPKG_ROOT=/tmp/other sh /var/lib/dpkg/info/netmeter.prerm remove
-check "postrm of another root" env DPKG_ROOT=/tmp/other sh /var/lib/dpkg/info/netmeter.postrm purge
+for package in netmeter netmeter-loader; do
+  check "prerm of $package in another root" env DPKG_ROOT=/tmp/other sh "/var/lib/dpkg/info/$package.prerm" remove
+  check "postrm of $package in another root" env DPKG_ROOT=/tmp/other sh "/var/lib/dpkg/info/$package.postrm" purge
+done
 check "they purge that one" sh -c '[ ! -e /tmp/other/var/lib/netmeter ] && ! grep -q ^netmeter: /tmp/other/etc/group'
 check "and nothing here" sh -c 'getent group netmeter && [ -e /var/lib/netmeter/history.db ] && netmeter list --json | grep -q traffic'
+touch /tmp/removal
+check "remove the tools" dpkg --remove netmeter
+check "the history has a last record" sh -c 'find /var/lib/netmeter -name "history.db*" -newer /tmp/removal | grep .'
+check "the meter counts on" sh -c 'netmeter-loader status && systemctl is-active netmeter.service'
+check "the exporter publishes it, without the tools" sh -c "$(declare -f metrics); metrics | grep traffic"
 mapfile -t packages < <(cd /debs && printf '%s\n' * | cut -d_ -f1)
 check "purge" dpkg --purge "${packages[@]}"
 files > /tmp/after
@@ -193,7 +203,7 @@ check "no group is left" [ "$(getent group | sort)" = "$group_before" ]
 check "no meter is left" sh -c '! mountpoint /run/netmeter && ! ls -d /run/netmeter*'
 # Once the group was removed even if it was older than the package.
 groupadd --system netmeter
-check "an install where there is a group netmeter" dpkg --install /debs/netmeter_*.deb
-check "purge again" dpkg --purge netmeter
+check "an install where there is a group netmeter" dpkg --install /debs/netmeter-loader_*.deb
+check "purge again" dpkg --purge netmeter-loader
 check "that group is left" getent group netmeter
 say PASS

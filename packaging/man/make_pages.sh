@@ -73,7 +73,7 @@ pages() {
   run "$3" --help | page "$1" "$2" "$name" "$4" "$all"
 }
 
-pages 8 netmeter sbin/netmeter-loader 'counts the network bytes of services' 'netmeter(1) netmeter-fds(8) netmeter-exporter(1)'
-pages 8 netmeter sbin/netmeter-fds 'passes the counters to a group' 'netmeter-loader(8)'
+pages 8 netmeter-loader sbin/netmeter-loader 'counts the network bytes of services' 'netmeter(1) netmeter-fds(8) netmeter-exporter(1)'
+pages 8 netmeter-loader sbin/netmeter-fds 'passes the counters to a group' 'netmeter-loader(8)'
 pages 1 netmeter bin/netmeter 'prints the network bytes of services' 'netmeter-loader(8) netmeter-exporter(1)'
 pages 1 netmeter-exporter bin/netmeter-exporter 'publishes the network bytes of services' 'netmeter-loader(8) netmeter(1)'

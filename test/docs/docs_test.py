@@ -209,7 +209,7 @@ class DocsTest(unittest.TestCase):
             subprocess.run([os.path.join(ROOT, "packaging/install_docs.py"), folder], check=True, timeout=60)
             installed = [os.path.relpath(os.path.join(base, name), folder) for base, _, names in os.walk(folder) for name in names]
             self.assertEqual(broken_links(folder, [name for name in installed if name.endswith(".md")]), [])
-            self.assertEqual({name.partition("/")[0] for name in installed}, set(read("packaging/debian/netmeter.docs").split()))
+            self.assertEqual({name.partition("/")[0] for name in installed}, set(read("packaging/debian/netmeter-loader.docs").split()))
 
     def test_readme_claims_of_costs_what_performance_md_says(self):
         found = re.search(r"<!-- claim: .*? -->\n(.*?)<!-- /claim -->", read("README.md"), re.S)
@@ -487,7 +487,7 @@ class DocsTest(unittest.TestCase):
             for file in os.listdir(os.path.join(ROOT, folder)):
                 if not file.endswith(".service"):
                     continue
-                name = re.sub(r"^netmeter\.(?=netmeter-)", "", file)
+                name = re.sub(r"^netmeter(-loader)?\.(?=netmeter)", "", file)
                 unit = os.path.join(scratch, name)
                 shutil.copy(os.path.join(ROOT, folder, file), unit)
                 command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit]

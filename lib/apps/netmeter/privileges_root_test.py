@@ -18,7 +18,7 @@ import tools
 
 FDS = lab.path("lib/apps/fds/netmeter-fds")
 EXPORTER = lab.path("lib/apps/exporter/netmeter-exporter")
-# Those of packaging/debian/netmeter.service.
+# Those of packaging/debian/netmeter-loader.netmeter.service.
 OF_LOAD = {
     0,  # CAP_CHOWN
     1,  # CAP_DAC_OVERRIDE
