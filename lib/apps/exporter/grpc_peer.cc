@@ -157,5 +157,11 @@ void GrpcPeer::SayGoodbye() {
   }
 }
 
+Server::MakePeer MakeGrpcPeers(const GrpcService* service) {
+  return [service](UniqueFd fd) {
+    return std::make_unique<GrpcPeer>(std::move(fd), service);
+  };
+}
+
 }  // namespace internal
 }  // namespace netmeter

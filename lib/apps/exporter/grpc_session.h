@@ -39,6 +39,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/apps/exporter/output_queue.h"
 #include "lib/apps/exporter/reply_cache.h"
+#include "lib/apps/exporter/server.h"
 
 namespace netmeter {
 namespace internal {
@@ -114,13 +115,6 @@ class GrpcRequestReader {
   uint8_t prefix_[kGrpcPrefixBytes] = {};
   size_t prefix_size_ = 0;
   size_t message_left_ = 0;
-};
-
-// The methods of the service. A cache has the reply of each.
-struct GrpcService {
-  ReplyCache* replies = nullptr;
-  std::string path;                    // such as "/magma.orc8r.Service303/"
-  std::map<std::string, int> methods;  // by name: the kind of reply
 };
 
 class GrpcSession {

@@ -25,7 +25,6 @@
 #include "lib/apps/exporter/budget_metrics.h"
 #include "lib/apps/exporter/estimate.h"
 #include "lib/apps/exporter/exporter_flags.h"
-#include "lib/apps/exporter/grpc_peer.h"
 #include "lib/apps/exporter/http_peer.h"
 #include "lib/apps/exporter/listen_address.h"
 #include "lib/apps/exporter/reply_cache.h"
@@ -255,6 +254,12 @@ int Run(const ExporterFlags& flags) {
     return pages.PageFor(request);
   };
   const GrpcService service303 = MakeService303(meter, flags, &replies);
+  const Server::MakePeer make_grpc_peer = MakeGrpcPeers(&service303);
+  if (*grpc != nullptr && make_grpc_peer == nullptr) {
+    return Fail(absl::UnimplementedError(
+                    "--service303: this program was built without it"),
+                kExporterUsage);
+  }
 
   Server server(&replies);
   std::vector<std::string> serving;
@@ -266,13 +271,9 @@ int Run(const ExporterFlags& flags) {
       },
       &server, &serving);
   if (status.ok()) {
-    status = Listen(
-        absl::StrCat("--service303 ", flags.service303), grpc->get(),
-        "magma.orc8r.Service303 at ", "",
-        [&service303](UniqueFd fd) {
-          return std::make_unique<GrpcPeer>(std::move(fd), &service303);
-        },
-        &server, &serving);
+    status = Listen(absl::StrCat("--service303 ", flags.service303),
+                    grpc->get(), "magma.orc8r.Service303 at ", "",
+                    make_grpc_peer, &server, &serving);
   }
   // Before any other thread starts, because a thread keeps its own privileges. Start
   // threads below this line only (privileges_root_test looks at every thread).

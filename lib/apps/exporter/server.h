@@ -205,6 +205,16 @@ class Server {
   Deadlines deadlines_;
 };
 
+// The methods of a gRPC service. A cache has the reply of each.
+struct GrpcService {
+  ReplyCache* replies = nullptr;
+  std::string path;                    // such as "/magma.orc8r.Service303/"
+  std::map<std::string, int> methods;  // by name: the kind of reply
+};
+
+// Makes its peers; null in a build with --define=netmeter_service303=off.
+Server::MakePeer MakeGrpcPeers(const GrpcService* service);
+
 }  // namespace internal
 }  // namespace netmeter
 
