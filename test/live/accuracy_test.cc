@@ -42,15 +42,6 @@ std::string Answer(const std::string& what, int error) {
 
 class AccuracyTest : public FamilyTest {
  protected:
-  void SetUp() override {
-    FamilyTest::SetUp();
-    lab().Configure(LinkSetup());
-  }
-
-  static Lab& lab() { return World::CleanLab(); }
-  static Address Server() { return Lab::Server(GetParam()); }
-  static int Af() { return Server().family(); }
-
   // The service of this test.
   static std::string Service() {
     const std::string name =
@@ -60,13 +51,10 @@ class AccuracyTest : public FamilyTest {
 
   static TcpPlan Plan() {
     const std::string service = Service();
-    TcpPlan plan;
-    plan.server = Server();
-    plan.upload = kUpload;
-    plan.download = kDownload;
+    TcpPlan plan(Server(), kUpload, kDownload);
     plan.begin_client = [=] { Register(service); };
     plan.open_client = [] {
-      const int fd = OpenSocket(Af(), SOCK_STREAM);
+      const int fd = OpenSocket(af(), SOCK_STREAM);
       Tag(fd);
       return fd;
     };
@@ -81,9 +69,7 @@ class AccuracyTest : public FamilyTest {
     Ends ends = lab().Between(meter.cgroup(), nullptr);
     ends.client = &client;
     const TcpResult result = RunTcp(ends, plan);
-    measurement.Finish();
-    measurement.ExpectBalance();
-    measurement.ExpectPayload(plan.upload, plan.download);
+    measurement.ExpectExact(plan.upload, plan.download);
     measurement.ExpectOwner({Kind::kService, service, kPeer});
     EXPECT_EQ(result.server.received, plan.upload);
     EXPECT_EQ(result.client.received, plan.download);
@@ -134,7 +120,7 @@ TEST_P(AccuracyTest, IoUringOpensTheSocketOfItsProcess) {
     io_uring_sqe request = {};
     request.opcode = IORING_OP_SOCKET;
     request.flags = IOSQE_ASYNC;
-    request.fd = Af();
+    request.fd = af();
     request.off = SOCK_STREAM;
     const int fd = ring.Do(request);
     errno = -fd;
@@ -167,7 +153,7 @@ TEST_P(AccuracyTest, ReusePortGroupOfTwoServicesStaysApart) {
         meter.cgroup(), lab().server, [&](Child::Parent& parent) {
           RunOnOneCpu();
           Register(service);
-          const int listener = OpenSocket(Af(), SOCK_STREAM);
+          const int listener = OpenSocket(af(), SOCK_STREAM);
           SetOption(listener, SOL_SOCKET, SO_REUSEPORT, 1);
           Bind(listener, Server(), 7100);
           Check(listen(listener, kConnections), "listen");
@@ -185,10 +171,10 @@ TEST_P(AccuracyTest, ReusePortGroupOfTwoServicesStaysApart) {
     servers.back()->Receive<int>();
   }
   Measurement measurement(meter, lab().ServerReference());
-  Child client(nullptr, lab().client, [&](Child::Parent&) {
+  RunChild(nullptr, lab().client, [&] {
     RunOnOneCpu();  // or the first data may be counted twice (ExplainSecondPass())
     for (int i = 0; i < kConnections; ++i) {
-      const int fd = OpenSocket(Af(), SOCK_STREAM);
+      const int fd = OpenSocket(af(), SOCK_STREAM);
       Connect(fd, Server(), 7100);
       SendAll(fd, kBytes);
       Check(shutdown(fd, SHUT_WR), "shutdown");
@@ -196,10 +182,7 @@ TEST_P(AccuracyTest, ReusePortGroupOfTwoServicesStaysApart) {
       close(fd);
     }
   });
-  client.Join();
-  measurement.Finish(SynAckSent);
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, kConnections * kBytes);
+  measurement.ExpectExact(0, kConnections * kBytes, SynAckSent);
   int64_t received = 0;
   for (int i = 0; i < 2; ++i) {
     servers[i]->Send(0);
@@ -218,16 +201,15 @@ TEST_P(AccuracyTest, ReusePortGroupOfTwoServicesStaysApart) {
 // come: both windows have room for it from the beginning, and one send(2) fills it.
 TEST_P(AccuracyTest, BigTcpIsExact) {
   constexpr uint32_t kMaxSize = 180000;
-  const bool v4 = GetParam() == Family::kIpv4;
-  if (!(v4 ? KernelAtLeast(6, 3) : KernelAtLeast(5, 19))) {
+  if (!(v4() ? KernelAtLeast(6, 3) : KernelAtLeast(5, 19))) {
     Measurement::NotOnThisKernel("BIG TCP of this family");
     return;
   }
   ASSERT_TRUE(lab().client.SetGsoMaxSize("c0", kMaxSize));
   for (const std::string net : {"1", "3"}) {
     Ip(net == "1" ? lab().client : lab().server,
-       {v4 ? "-4" : "-6", "route", "change", "default", "via",
-        v4 ? "10.77." + net + ".1" : "fd77:" + net + "::1", "initcwnd", "200",
+       {v4() ? "-4" : "-6", "route", "change", "default", "via",
+        v4() ? "10.77." + net + ".1" : "fd77:" + net + "::1", "initcwnd", "200",
         "initrwnd", "200"});
   }
   lab().client.Sysctl("ipv4/tcp_min_tso_segs", "100");  // however slow the pace
@@ -240,7 +222,7 @@ TEST_P(AccuracyTest, BigTcpIsExact) {
     while (Check(ioctl(fd, SIOCOUTQ, &left), "SIOCOUTQ"), left > 0)
       usleep(1000);
     const std::string data(bytes - 1, 'x');
-    Check(send(fd, data.data(), data.size(), 0), "send");
+    SendText(fd, data);
   };
   plan.prepare = [](int fd) {
     SetOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, 4 << 20);

@@ -104,6 +104,12 @@ class Child {
   pid_t pid_;
 };
 
+// A child that says nothing: waits for its end.
+inline void RunChild(const Cgroup* cgroup, const NetNamespace& network,
+                     const std::function<void()>& body) {
+  Child(cgroup, network, [&](Child::Parent&) { body(); }).Join();
+}
+
 // Runs a program in this namespace and cgroup, waits, and returns its exit
 // status; what it printed is left in output. -1 when it took too long.
 int RunProgram(const std::vector<std::string>& arguments, std::string* output);

@@ -22,26 +22,16 @@ namespace {
 
 constexpr int kServerPort = 8700;
 
-class ConnectionsTest : public FamilyTest {
- protected:
-  void SetUp() override {
-    FamilyTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-};
+class ConnectionsTest : public FamilyTest {};
 NM_FOR_BOTH_FAMILIES(ConnectionsTest);
 
 TEST_P(ConnectionsTest, AreOpenedAcceptedAndClosed) {
-  Lab& lab = World::CleanLab();
   const Since client(World::ClientMeter()), server(World::ServerMeter());
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
+  TcpPlan plan(Server(), 30001, 20003);
   plan.connections = 7;
-  plan.upload = 30001;
-  plan.download = 20003;
-  RunTcp(
-      lab.Between(World::ClientMeter().cgroup(), World::ServerMeter().cgroup()),
-      plan);
+  RunTcp(lab().Between(World::ClientMeter().cgroup(),
+                       World::ServerMeter().cgroup()),
+         plan);
   const TcpConnections ours = client.AfterClosed(7);
   EXPECT_EQ(ours.opened, 7u);
   EXPECT_EQ(ours.accepted, 0u);
@@ -65,40 +55,37 @@ TEST_P(ConnectionsTest, AreOpenedAcceptedAndClosed) {
 // With each 64th packet with payload that a CPU sends, or so, and at the end.
 TEST_P(ConnectionsTest, RoundTripsAreSampledWithPackets) {
   constexpr uint64_t kRequests = 3200;
-  Lab& lab = World::CleanLab();
-  Child server(
-      World::ServerMeter().cgroup(), lab.server, [](Child::Parent& parent) {
-        const int listener = Listen(Lab::Server(GetParam()), kServerPort, 1);
-        parent.Send(0);
-        const int fd = Accept(listener);
-        for (uint64_t i = 0; i < kRequests; ++i) {
-          ReceiveExactly(fd, 1);
-          SendAll(fd, 1);
-        }
-        ReceiveUntilEnd(fd);
-      });
+  Child server = AtServer([](Child::Parent& parent) {
+    const int listener = Listen(Server(), kServerPort, 1);
+    parent.Send(0);
+    const int fd = Accept(listener);
+    for (uint64_t i = 0; i < kRequests; ++i) {
+      ReceiveExactly(fd, 1);
+      SendAll(fd, 1);
+    }
+    ReceiveUntilEnd(fd);
+  });
   server.Receive<int>();
   const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client,
-               [](Child::Parent& parent) {
-                 const Address to = Lab::Server(GetParam());
-                 const int fd = OpenSocket(to.family(), SOCK_STREAM);
-                 SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-                 Connect(fd, to, kServerPort);
-                 uint64_t least = ~uint64_t{0}, most = 0;
-                 for (uint64_t i = 0; i < kRequests; ++i) {
-                   for (int k = 0; k < 2; ++k) {
-                     const uint64_t us = SmoothedRttUs(fd);
-                     least = std::min(least, us);
-                     most = std::max(most, us);
-                     if (k > 0) continue;
-                     SendAll(fd, 1);
-                     ReceiveExactly(fd, 1);
-                   }
-                 }
-                 parent.Send(least);
-                 parent.Send(most);
-               });
+  Child client = AtClient([](Child::Parent& parent) {
+    const Address to = Server();
+    const int fd = OpenSocket(to.family(), SOCK_STREAM);
+    SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    Connect(fd, to, kServerPort);
+    uint64_t least = ~uint64_t{0}, most = 0;
+    for (uint64_t i = 0; i < kRequests; ++i) {
+      for (int k = 0; k < 2; ++k) {
+        const uint64_t us = SmoothedRttUs(fd);
+        least = std::min(least, us);
+        most = std::max(most, us);
+        if (k > 0) continue;
+        SendAll(fd, 1);
+        ReceiveExactly(fd, 1);
+      }
+    }
+    parent.Send(least);
+    parent.Send(most);
+  });
   const uint64_t least = client.Receive<uint64_t>();
   const uint64_t most = client.Receive<uint64_t>();
   client.Join();
@@ -118,26 +105,23 @@ TEST_P(ConnectionsTest, RoundTripsAreSampledWithPackets) {
 // overtakes the end of the handshake, there is nothing to accept.
 TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
   constexpr int kConnections = 20;
-  Lab& lab = World::CleanLab();
-  Child server(World::ServerMeter().cgroup(), lab.server,
-               [](Child::Parent& parent) {
-                 Listen(Lab::Server(GetParam()), kServerPort, kConnections);
-                 parent.Send(0);
-                 parent.Receive<int>();
-               });
+  Child server = AtServer([](Child::Parent& parent) {
+    Listen(Server(), kServerPort, kConnections);
+    parent.Send(0);
+    parent.Receive<int>();
+  });
   server.Receive<int>();
   const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client,
-               [](Child::Parent& parent) {
-                 uint64_t sum = 0;
-                 for (int i = 0; i < kConnections; ++i) {
-                   const Address to = Lab::Server(GetParam());
-                   const int fd = Connected(to, kServerPort);
-                   sum += SmoothedRttUs(fd);
-                   Abort(fd);
-                 }
-                 parent.Send(sum);
-               });
+  Child client = AtClient([](Child::Parent& parent) {
+    uint64_t sum = 0;
+    for (int i = 0; i < kConnections; ++i) {
+      const Address to = Server();
+      const int fd = Connected(to, kServerPort);
+      sum += SmoothedRttUs(fd);
+      Abort(fd);
+    }
+    parent.Send(sum);
+  });
   const uint64_t truth = client.Receive<uint64_t>();
   client.Join();
   server.Send(0);
@@ -152,10 +136,9 @@ TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
 // The bug: bpf_tcp_sock() takes a raw socket that sends TCP for one, and what stood
 // behind it in the kernel's memory was a round-trip time.
 TEST_P(ConnectionsTest, RawSocketsHaveNoRoundTrips) {
-  Lab& lab = World::CleanLab();
   const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
-    const Address to = Lab::Server(GetParam());
+  RunAtClient([] {
+    const Address to = Server();
     const int fd = OpenSocket(to.family(), SOCK_RAW, IPPROTO_TCP);
     std::string segment(20 + 100, '\0');
     segment[3] = 9;        // to a port without a listener
@@ -163,27 +146,19 @@ TEST_P(ConnectionsTest, RawSocketsHaveNoRoundTrips) {
     segment[13] = 0x10;    // ACK
     for (int i = 0; i < 300; ++i) SendTo(fd, segment, to, 0);
   });
-  client.Join();
   const TcpConnections seen = meter.Now();
   EXPECT_EQ(Count(seen), 0u);
   EXPECT_EQ(seen.rtt_us, 0u);
 }
 
 TEST_P(ConnectionsTest, RefusedOnesHaveFailed) {
-  Lab& lab = World::CleanLab();
   const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
-    const Address to = Lab::Server(GetParam());
+  RunAtClient([] {
+    const Address to = Server();
     const int fd = OpenSocket(to.family(), SOCK_STREAM);
-    const sockaddr_storage where = to.WithPort(kServerPort + 1);
-    for (int i = 0; i < 3; ++i) {  // the same socket again
-      if (connect(fd, reinterpret_cast<const sockaddr*>(&where),
-                  Address::Length(where)) == 0) {
-        _exit(1);
-      }
-    }
+    // The same socket again.
+    for (int i = 0; i < 3; ++i) BeRefused(fd, to, kServerPort + 1);
   });
-  client.Join();
   const TcpConnections seen = meter.Now();
   EXPECT_EQ(seen.opened, 0u);
   EXPECT_EQ(seen.closed, 0u);
@@ -196,35 +171,32 @@ TEST_P(ConnectionsTest, RefusedOnesHaveFailed) {
 // A connection that may still name its destination belongs to no series yet:
 // it is counted once, under its name, when it has one, or at its end.
 TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
-  Lab& lab = World::CleanLab();
   const std::string tag = "late-tag" + FamilyName(GetParam());
-  Child server(World::ServerMeter().cgroup(), lab.server,
-               [](Child::Parent& parent) {
-                 const int listener = Listen(Lab::Server(GetParam()), 443, 4);
-                 parent.Send(0);
-                 const int first = Accept(listener), second = Accept(listener);
-                 ReceiveExactly(first, 1);
-                 close(first);
-                 close(second);
-                 parent.Receive<int>();
-               });
+  Child server = AtServer([](Child::Parent& parent) {
+    const int listener = Listen(Server(), 443, 4);
+    parent.Send(0);
+    const int first = Accept(listener), second = Accept(listener);
+    ReceiveExactly(first, 1);
+    close(first);
+    close(second);
+    parent.Receive<int>();
+  });
   server.Receive<int>();
   const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client,
-               [&tag](Child::Parent& parent) {
-                 const Address to = Lab::Server(GetParam());
-                 Register("connections");
-                 const int tagged = Connected(to, 443);
-                 const int nameless = Connected(to, 443);
-                 parent.Send(0);
-                 parent.Receive<int>();
-                 if (Control(tagged, NM_TAG, tag) != 0) _exit(1);
-                 SendAll(tagged, 1);
-                 ReceiveUntilEnd(tagged);
-                 ReceiveUntilEnd(nameless);
-                 close(tagged);
-                 close(nameless);
-               });
+  Child client = AtClient([&tag](Child::Parent& parent) {
+    const Address to = Server();
+    Register("connections");
+    const int tagged = Connected(to, 443);
+    const int nameless = Connected(to, 443);
+    parent.Send(0);
+    parent.Receive<int>();
+    if (Control(tagged, NM_TAG, tag) != 0) _exit(1);
+    SendAll(tagged, 1);
+    ReceiveUntilEnd(tagged);
+    ReceiveUntilEnd(nameless);
+    close(tagged);
+    close(nameless);
+  });
   client.Receive<int>();
   EXPECT_EQ(meter.Now().opened, 0u);  // pending, as their bytes are
   client.Send(0);
@@ -243,18 +215,16 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
 // The end of a connection counted under its new name, and its beginning under the old
 // one.
 TEST_P(ConnectionsTest, EndWhereTheyBegan) {
-  Lab& lab = World::CleanLab();
   const std::string before = "before" + FamilyName(GetParam());
   const std::string after = "after" + FamilyName(GetParam());
-  Child server(
-      World::ServerMeter().cgroup(), lab.server, [](Child::Parent& parent) {
-        const int listener = Listen(Lab::Server(GetParam()), kServerPort, 4);
-        parent.Send(0);
-        ReceiveUntilEnd(Accept(listener));
-      });
+  Child server = AtServer([](Child::Parent& parent) {
+    const int listener = Listen(Server(), kServerPort, 4);
+    parent.Send(0);
+    ReceiveUntilEnd(Accept(listener));
+  });
   server.Receive<int>();
-  Child client(World::ClientMeter().cgroup(), lab.client, [&](Child::Parent&) {
-    const Address to = Lab::Server(GetParam());
+  RunAtClient([&] {
+    const Address to = Server();
     const int fd = OpenSocket(to.family(), SOCK_STREAM);
     if (Control(fd, NM_SERVICE, before) != 0) _exit(1);
     Connect(fd, to, kServerPort);
@@ -264,7 +234,6 @@ TEST_P(ConnectionsTest, EndWhereTheyBegan) {
     shutdown(fd, SHUT_WR);
     ReceiveUntilEnd(fd);
   });
-  client.Join();
   server.Join();
   const auto of = [](const std::string& name) {
     TcpConnections sum;
@@ -285,12 +254,10 @@ TEST_P(ConnectionsTest, EndWhereTheyBegan) {
 // A socket that connects to itself: both ends connect at once. It counted as
 // accepted, and what was pending for its name was never settled.
 TEST_P(ConnectionsTest, ToItselfIsOpenedAndHoldsNothingAtItsEnd) {
-  Lab& lab = World::CleanLab();
   const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
+  RunAtClient([] {
     Register("itself");
-    const bool v4 = GetParam() == Family::kIpv4;
-    const Address self(v4 ? "127.0.0.1" : "::1");
+    const Address self = Loopback();
     const int fd = OpenSocket(self.family(), SOCK_STREAM);
     SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // others were here
     Bind(fd, self, 8443);                        // a proxy port: counted
@@ -299,7 +266,6 @@ TEST_P(ConnectionsTest, ToItselfIsOpenedAndHoldsNothingAtItsEnd) {
     ReceiveExactly(fd, 1000);
     Abort(fd);
   });
-  client.Join();
   const TcpConnections seen = meter.AfterClosed(1);
   EXPECT_EQ(seen.opened, 1u);
   EXPECT_EQ(seen.accepted, 0u);
@@ -312,40 +278,34 @@ TEST_P(ConnectionsTest, ToItselfIsOpenedAndHoldsNothingAtItsEnd) {
 // Named by what it sent, a connection was counted at its end only: the answer came
 // next, and what ingress found was kept.
 TEST_P(ConnectionsTest, AreOpenedAsSoonAsTheyAreNamed) {
-  Lab& lab = World::CleanLab();
   const Since meter(World::ClientMeter());
-  Child client(
-      World::ClientMeter().cgroup(), lab.client, [](Child::Parent& parent) {
-        Register("named-h2");
-        const bool v4 = GetParam() == Family::kIpv4;
-        const Address self(v4 ? "127.0.0.1" : "::1");
-        const int listener = Listen(self, 8443, 1);
-        const int fd = Connected(self, 8443);
-        const int peer = Accept(listener);
-        // Preface, SETTINGS, and HEADERS with :authority by a literal.
-        std::string request = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        request += std::string("\0\0\0\4\0\0\0\0\0", 9);
-        const std::string name = v4 ? "opened4.local" : "opened6.local";
-        const std::string block =
-            std::string("\x01", 1) + static_cast<char>(name.size()) + name;
-        request += std::string("\0\0", 2) + static_cast<char>(block.size()) +
-                   std::string("\1\4\0\0\0\1", 6) + block;
-        if (write(fd, request.data(), request.size()) < 0) _exit(2);
-        ReceiveExactly(peer, request.size());
-        for (int i = 0; i < 3; ++i) {
-          SendAll(peer, 100);
-          ReceiveExactly(fd, 100);
-          SendAll(fd, 100);
-          ReceiveExactly(peer, 100);
-        }
-        parent.Send(0);
-        parent.Receive<int>();
-      });
+  Child client = AtClient([](Child::Parent& parent) {
+    Register("named-h2");
+    const Address self = Loopback();
+    const int listener = Listen(self, 8443, 1);
+    const int fd = Connected(self, 8443);
+    const int peer = Accept(listener);
+    // Preface, SETTINGS, and HEADERS with :authority by a literal.
+    std::string request = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    request += std::string("\0\0\0\4\0\0\0\0\0", 9);
+    const std::string name = v4() ? "opened4.local" : "opened6.local";
+    const std::string block =
+        std::string("\x01", 1) + static_cast<char>(name.size()) + name;
+    request += std::string("\0\0", 2) + static_cast<char>(block.size()) +
+               std::string("\1\4\0\0\0\1", 6) + block;
+    if (write(fd, request.data(), request.size()) < 0) _exit(2);
+    ReceiveExactly(peer, request.size());
+    for (int i = 0; i < 3; ++i) {
+      SendAll(peer, 100);
+      ReceiveExactly(fd, 100);
+      SendAll(fd, 100);
+      ReceiveExactly(peer, 100);
+    }
+    parent.Send(0);
+    parent.Receive<int>();
+  });
   client.Receive<int>();
-  EXPECT_EQ(Sum(World::ClientMeter(),
-                GetParam() == Family::kIpv4 ? "opened4" : "opened6")
-                .opened,
-            1u);
+  EXPECT_EQ(Sum(World::ClientMeter(), v4() ? "opened4" : "opened6").opened, 1u);
   EXPECT_EQ(meter.Now().opened, 1u);
   EXPECT_EQ(meter.Now().closed, 0u);
   client.Send(0);

@@ -32,13 +32,6 @@ constexpr int kMostNamesOfService = 256;
 
 class DestinationsTest : public FamilyTest {
  protected:
-  void SetUp() override {
-    FamilyTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-
-  static Address Server() { return Lab::Server(GetParam()); }
-
   // A server that accepts this number of connections, reads each to its end, and then
   // ends its side.
   static void Serve(Child::Parent& parent, int port, size_t count) {
@@ -56,21 +49,19 @@ class DestinationsTest : public FamilyTest {
   static void Send(const MeteredCgroup& meter, int port,
                    const std::vector<std::string>& texts,
                    const std::string& service = "") {
-    Lab& lab = World::CleanLab();
-    Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+    Child server(nullptr, lab().server, [&](Child::Parent& parent) {
       Serve(parent, port, texts.size());
     });
     server.Receive<int>();
-    Child client(meter.cgroup(), lab.client, [&](Child::Parent&) {
+    RunChild(meter.cgroup(), lab().client, [&] {
       if (!service.empty()) Register(service);
       for (const std::string& text : texts) SendParts(port, text);
     });
-    client.Join();
     server.Join();
   }
 
   static void SendParts(int port, const std::string& text) {
-    const int fd = OpenSocket(Server().family(), SOCK_STREAM);
+    const int fd = OpenSocket(af(), SOCK_STREAM);
     SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     Connect(fd, Server(), port);
     size_t begin = 0;
@@ -190,37 +181,28 @@ TEST_P(Ipv4DestinationsTest, NamesOfAProgramAreBounded) {
 TEST_P(DestinationsTest, APeerAddsNoName) {
   const MeteredCgroup meter("dest-peer", "http_ports: [80]\n");
   const Address here = Lab::Client(GetParam());
-  const auto names = [&meter] {
-    const absl::StatusOr<Health> health = meter.meter().ReadHealth();
-    EXPECT_TRUE(health.ok()) << health.status();
-    return health.ok() ? health->names : 0;
-  };
-  const auto listen_on = [](const Address& address) {
-    const int listener = Listen(address, 80, 1);
-    return listener;
-  };
+  const auto names = [&meter] { return meter.ReadHealth().names; };
   const uint64_t size = Get("peer.example").size();
   // Ours serves, and sends what it gets: to port 80, as the peer's own is that.
-  Child server(meter.cgroup(), World::CleanLab().client,
-               [&](Child::Parent& parent) {
-                 Register("server");
-                 const int listener = listen_on(here);
-                 parent.Send(0);
-                 const int fd = Accept(listener);
-                 std::string text(size, '\0');
-                 Check(recv(fd, &text[0], size, MSG_WAITALL), "recv");
-                 Check(send(fd, text.data(), text.size(), 0), "send");
-                 ReceiveUntilEnd(fd);
-               });
+  Child server(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
+    Register("server");
+    const int listener = Listen(here, 80, 1);
+    parent.Send(0);
+    const int fd = Accept(listener);
+    std::string text(size, '\0');
+    Check(recv(fd, &text[0], size, MSG_WAITALL), "recv");
+    SendText(fd, text);
+    ReceiveUntilEnd(fd);
+  });
   server.Receive<int>();
   const uint32_t before = names();
-  Child peer(nullptr, World::CleanLab().server, [&](Child::Parent&) {
+  Child peer(nullptr, lab().server, [&](Child::Parent&) {
     const int fd = OpenSocket(here.family(), SOCK_STREAM);
     SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     Bind(fd, Server(), 80);
     Connect(fd, here, 80);
     const std::string text = Get("peer.example");
-    Check(send(fd, text.data(), text.size(), 0), "send");
+    SendText(fd, text);
     ReceiveExactly(fd, size);
   });
   peer.Join();
@@ -230,21 +212,21 @@ TEST_P(DestinationsTest, APeerAddsNoName) {
   EXPECT_EQ(DestinationsOf(meter, Kind::kService, "server"),
             std::set<std::string>{""});
   // Ours asks one who has spoken first.
-  Child greeter(nullptr, World::CleanLab().server, [&](Child::Parent& parent) {
-    const int listener = listen_on(Server());
+  Child greeter(nullptr, lab().server, [&](Child::Parent& parent) {
+    const int listener = Listen(Server(), 80, 1);
     parent.Send(0);
     const int fd = Accept(listener);
     const std::string text = Get("peer.example");
-    Check(send(fd, text.data(), text.size(), 0), "send");
+    SendText(fd, text);
     ReceiveUntilEnd(fd);
   });
   greeter.Receive<int>();
-  Child client(meter.cgroup(), World::CleanLab().client, [&](Child::Parent&) {
+  Child client(meter.cgroup(), lab().client, [&](Child::Parent&) {
     Register("client");
     const int fd = Connected(Server(), 80);
     ReceiveExactly(fd, size);
     const std::string text = Get("own.example");
-    Check(send(fd, text.data(), text.size(), 0), "send");
+    SendText(fd, text);
   });
   client.Join();
   greeter.Join();
@@ -259,11 +241,10 @@ TEST_P(DestinationsTest, APeerAddsNoName) {
 // is of before they end: at ends in TIME_WAIT no hook sees what the peer still sends.
 TEST_P(DestinationsTest, ConnectionsThatWaitKeepNoNameFromOthers) {
   const MeteredCgroup meter("dest-wait", "max_sockets: 16\n");
-  Lab& lab = World::CleanLab();
   constexpr int kWaiting = 400;
   const std::string begin = "GET / HTTP/1.1\r\nX: y\r\nHos";
   const int64_t sent = static_cast<int64_t>(kWaiting * begin.size());
-  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+  Child server(nullptr, lab().server, [&](Child::Parent& parent) {
     const int listener = Listen(Server(), 80, kWaiting);
     parent.Send(0);
     std::vector<int> fds;
@@ -274,18 +255,18 @@ TEST_P(DestinationsTest, ConnectionsThatWaitKeepNoNameFromOthers) {
     }
   });
   server.Receive<int>();
-  Measurement measurement(meter, lab.ClientReference());
-  Child waiting(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+  Measurement measurement(meter, lab().ClientReference());
+  Child waiting(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
     Register("waiting");
     for (int i = 0; i < kWaiting; ++i) {
       const int fd = Connected(Server(), 80);
-      Check(send(fd, begin.data(), begin.size(), 0), "send");
+      SendText(fd, begin);
     }
     parent.Send(0);
     parent.Receive<int>();
   });
   waiting.Receive<int>();
-  Child other(meter.cgroup(), lab.client, [&](Child::Parent&) {
+  Child other(meter.cgroup(), lab().client, [&](Child::Parent&) {
     Register("other");
     SendParts(80, Get("named.example"));
   });
@@ -293,9 +274,7 @@ TEST_P(DestinationsTest, ConnectionsThatWaitKeepNoNameFromOthers) {
   EXPECT_EQ(DestinationsOf(meter, Kind::kService, "other"),
             std::set<std::string>{"named.example"});
   EXPECT_EQ(meter.TotalOf(Kind::kPending, "waiting").tx_payload, sent);
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(
+  measurement.ExpectExact(
       sent + static_cast<int64_t>(Get("named.example").size()), 0);
   waiting.Send(0);
   waiting.Join();
@@ -317,16 +296,15 @@ TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
       "  - {name: eleven, port: 9002}\n"
       "  - {name: stream, port: 9100, protocol: tcp}\n");
   for (const std::string service : {"", "chosen"}) {
-    Child client(meter.cgroup(), World::CleanLab().client, [&](Child::Parent&) {
+    RunChild(meter.cgroup(), lab().client, [&] {
       if (!service.empty()) Register(service);
-      const int fd = OpenSocket(Server().family(), SOCK_DGRAM);
+      const int fd = OpenSocket(af(), SOCK_DGRAM);
       for (int round = 0; round < 5; ++round) {
         for (const int port : {8999, 9000, 9001, 9002, 9003, 9100, 9101}) {
           SendTo(fd, std::string(100, 'x'), Server(), port);
         }
       }
     });
-    client.Join();
     const Kind kind = service.empty() ? Kind::kBinary : Kind::kService;
     const std::string name = service.empty() ? Program() : service;
     EXPECT_EQ(meter.TotalOf(kind, name, "nine").tx_payload, 500);
@@ -346,8 +324,7 @@ TEST_P(DestinationsTest, RulesOfPortsYieldToNamesOfConnections) {
     sent += static_cast<int64_t>(text.size());
   }
   // Rules, and the destinations of the three connections.
-  const bool v4 = GetParam() == Family::kIpv4;
-  const std::string address = v4 ? "10.0.0.0/8" : "'fd77::/16'";
+  const std::string address = v4() ? "10.0.0.0/8" : "'fd77::/16'";
   const struct {
     std::string rule;
     std::set<std::string> destinations;
@@ -381,12 +358,11 @@ TEST_P(DestinationsTest, RulesOfPortsYieldToNamesOfConnections) {
 TEST_P(DestinationsTest, NameServersAreDnsByDefault) {
   const MeteredCgroup& meter = World::MeterWith("");
   Send(meter, 53, {"12345"});
-  Child client(meter.cgroup(), World::CleanLab().client, [&](Child::Parent&) {
-    const int fd = OpenSocket(Server().family(), SOCK_DGRAM);
+  RunChild(meter.cgroup(), lab().client, [&] {
+    const int fd = OpenSocket(af(), SOCK_DGRAM);
     SendTo(fd, "12345", Server(), 53);
     SendTo(fd, "1234567", Server(), 54);
   });
-  client.Join();
   EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program(), "dns").tx_payload, 10);
   EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program(), "").tx_payload, 7);
 }

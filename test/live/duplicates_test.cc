@@ -82,12 +82,6 @@ class DuplicatesTest
     : public LiveTest,
       public testing::WithParamInterface<std::tuple<Family, int>> {
  protected:
-  void SetUp() override {
-    LiveTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-
-  static Lab& lab() { return World::CleanLab(); }
   static Family family() { return std::get<0>(GetParam()); }
   static int count() { return std::get<1>(GetParam()); }
   static bool v4() { return family() == Family::kIpv4; }
@@ -130,9 +124,7 @@ class DuplicatesTest
 
   // The datagrams of one sender.
   void ExpectCountedOnce(Measurement* measurement) {
-    measurement->Finish();
-    measurement->ExpectBalance();
-    measurement->ExpectPayload(0, kCount * kBytes);
+    measurement->ExpectExact(0, kCount * kBytes);
     ExpectDuplicatesOf(kCount * kBytes, *measurement);
   }
 
@@ -150,16 +142,11 @@ class DuplicatesTest
   // A TCP connection beside raw sockets of its protocol.
   void ExpectExactBesideRaw(bool reads, uint64_t download) {
     MeteredCgroup& meter = World::ClientMeter();
-    TcpPlan plan;
-    plan.server = Lab::Server(family());
-    plan.upload = 50000;
-    plan.download = download;
+    TcpPlan plan(Lab::Server(family()), 50000, download);
     OpenRaw(IPPROTO_TCP, reads);
     Measurement measurement(meter, lab().ClientReference());
     RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
-    measurement.Finish();
-    measurement.ExpectBalance();
-    measurement.ExpectPayload(plan.upload, plan.download);
+    measurement.ExpectExact(plan.upload, plan.download);
     FinishReceivers();
   }
 
@@ -176,7 +163,7 @@ class DuplicatesTest
   // Router A sends datagrams by the link to the client. All of them have the same bytes,
   // except for the number of a segment.
   static void SendFromRouter(const Address& to, int port, int segments = 1) {
-    Child sender(nullptr, lab().router_a, [&](Child::Parent&) {
+    RunChild(nullptr, lab().router_a, [&] {
       const int fd = OpenSocket(to.family(), SOCK_DGRAM);
       SetOption(fd, SOL_SOCKET, SO_BROADCAST, 1);
       SendToGroupsBy(fd, af(), "a0");
@@ -186,7 +173,6 @@ class DuplicatesTest
         data[i * kBytes] = static_cast<char>('0' + i);
       for (int i = 0; i < kCount; ++i) SendTo(fd, data, to, port);
     });
-    sender.Join();
   }
 
   std::vector<std::unique_ptr<Receiver>> receivers_;
@@ -227,16 +213,11 @@ TEST_P(DuplicatesTest, RawSocketsAloneCountTcpOnce) {
   OpenRaw(IPPROTO_TCP);
   Begin();
   Measurement measurement(World::ClientMeter(), lab().ClientLink());
-  Child client(nullptr, lab().router_a, [&](Child::Parent&) {
+  RunChild(nullptr, lab().router_a, [&] {
     for (int i = 0; i < kCount; ++i) {
-      sockaddr_storage to = Lab::Client(family()).WithPort(9);
-      if (connect(OpenSocket(af(), SOCK_STREAM),
-                  reinterpret_cast<sockaddr*>(&to), Address::Length(to)) == 0 ||
-          errno != ECONNREFUSED)
-        DieWithErrno("connect");
+      BeRefused(OpenSocket(af(), SOCK_STREAM), Lab::Client(family()), 9);
     }
   });
-  client.Join();
   measurement.Finish([](const Packet& packet) -> Remainder {
     return packet.rst() ? Whole("reset", packet) : Remainder();
   });
@@ -249,26 +230,13 @@ TEST_P(DuplicatesTest, RawSocketsAloneCountTcpOnce) {
 // The bug: three ping programs counted each echo reply three times.
 TEST_P(DuplicatesTest, EchoRepliesCountOnce) {
   MeteredCgroup& meter = World::ClientMeter();
-  const int icmp = v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
-  OpenRaw(icmp);
+  OpenRaw(v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6});
   Measurement measurement(meter, lab().ClientReference());
-  Child pinger(meter.cgroup(), lab().client, [&](Child::Parent&) {
-    const int fd = OpenSocket(af(), SOCK_DGRAM, icmp);
-    Connect(fd, Lab::Server(family()), 0);
-    std::string request(8 + 200, '\0');
-    request[0] = static_cast<char>(v4() ? 8 : 128);
-    for (int i = 0; i < kCount; ++i) {
-      request[7] = static_cast<char>(i / 2);  // some are the same
-      Check(send(fd, request.data(), request.size(), 0), "send");
-      WaitReadable(fd);
-      char reply[512];
-      Check(recv(fd, reply, sizeof(reply), 0), "recv");
-    }
+  RunChild(meter.cgroup(), lab().client, [&] {
+    const int fd = OpenPing(Lab::Server(family()));
+    for (int i = 0; i < kCount; ++i) Ping(fd, 200, i / 2);  // some are the same
   });
-  pinger.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(kCount * 200, kCount * 200);
+  measurement.ExpectExact(kCount * 200, kCount * 200);
   FinishReceivers();
 }
 
@@ -276,12 +244,11 @@ TEST_P(DuplicatesTest, OtherProtocolsCountOnce) {
   OpenRaw(kNobody);
   Begin();
   Measurement measurement(World::ClientMeter(), lab().ClientReference());
-  Child sender(nullptr, lab().server, [&](Child::Parent&) {
+  RunChild(nullptr, lab().server, [&] {
     const int fd = OpenSocket(af(), SOCK_RAW, kNobody);
     for (int i = 0; i < kCount; ++i)
       SendTo(fd, std::string(kBytes, 'x'), Lab::Client(family()), 0);
   });
-  sender.Join();
   ExpectCountedOnce(&measurement);
 }
 
@@ -335,9 +302,9 @@ TEST_P(DuplicatesTest, SegmentsOfOneMulticastCountOnce) {
   for (const auto& receiver : receivers_)
     EXPECT_EQ(receiver->Finish(kAll), kAll);
   lab().router_a.SetFeatures("a0", kOffloads, false);
-  const Totals after = World::ClientMeter().Total();
-  EXPECT_EQ(after.rx_packets - before.rx_packets, kSegments * kCount);
-  EXPECT_EQ(after.rx_payload - before.rx_payload, kSegments * kCount * kBytes);
+  const Totals counted = World::ClientMeter().Total() - before;
+  EXPECT_EQ(counted.rx_packets, kSegments * kCount);
+  EXPECT_EQ(counted.rx_payload, kSegments * kCount * kBytes);
 }
 
 // IPv6 has none.
@@ -372,13 +339,12 @@ TEST_P(Ipv4DuplicatesTest, BroadcastInAFrameForOneHostCountsOnce) {
   }
   Begin();
   Measurement measurement(World::ClientMeter(), {&outer, "o0", false});
-  Child sender(nullptr, outer, [&](Child::Parent&) {
+  RunChild(nullptr, outer, [&] {
     const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
     SetOption(fd, SOL_SOCKET, SO_BROADCAST, 1);
     for (int i = 0; i < kCount; ++i)
       SendTo(fd, std::string(kBytes, 'x'), Address("10.79.1.255"), 5358);
   });
-  sender.Join();
   ExpectCountedOnce(&measurement);
 }
 
@@ -400,7 +366,7 @@ TEST_P(DuplicatesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
                                      [=] { return OpenMember(group, 5357); }));
   }
   const Totals before = World::ClientMeter().Total();
-  Child sender(nullptr, outer, [&](Child::Parent&) {
+  RunChild(nullptr, outer, [&] {
     RunOnOneCpu();
     const int fd = OpenSocket(af(), SOCK_DGRAM);
     for (int i = 0; i < kCount; ++i) {
@@ -408,12 +374,11 @@ TEST_P(DuplicatesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
       SendTo(fd, std::string(kBytes, 'x'), group, 5357);
     }
   });
-  sender.Join();
   for (const auto& receiver : receivers)
     EXPECT_EQ(receiver->Finish(kCount / 2 * kBytes), kCount / 2 * kBytes);
-  const Totals after = World::ClientMeter().Total();
-  EXPECT_EQ(after.rx_packets - before.rx_packets, kCount);
-  EXPECT_EQ(after.rx_payload - before.rx_payload, kCount * kBytes);
+  const Totals counted = World::ClientMeter().Total() - before;
+  EXPECT_EQ(counted.rx_packets, kCount);
+  EXPECT_EQ(counted.rx_payload, kCount * kBytes);
 }
 
 }  // namespace

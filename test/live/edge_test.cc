@@ -18,30 +18,20 @@ namespace {
 
 class EdgeTest : public FamilyTest {
  protected:
-  void SetUp() override {
-    FamilyTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-
   // Runs a plan between both meters, and expects each end to be exact.
   void RunAtBothEnds(
       const TcpPlan& plan,
       const std::function<bool(const Packet&)>& expected_packet = nullptr,
       const Classify& classify = SynAckSent) {
-    Lab& lab = World::CleanLab();
     MeteredCgroup& client = World::ClientMeter();
     MeteredCgroup& server = World::ServerMeter();
-    Measurement at_client(client, lab.ClientReference());
-    Measurement at_server(server, lab.ServerReference());
-    RunTcp(lab.Between(client.cgroup(), server.cgroup()), plan);
-    at_client.Finish();
-    at_server.Finish(classify);
+    Measurement at_client(client, lab().ClientReference());
+    Measurement at_server(server, lab().ServerReference());
+    RunTcp(lab().Between(client.cgroup(), server.cgroup()), plan);
     const int64_t up = plan.upload * plan.connections;
     const int64_t down = plan.download * plan.connections;
-    at_client.ExpectBalance();
-    at_client.ExpectPayload(up, down);
-    at_server.ExpectBalance();
-    at_server.ExpectPayload(down, up);
+    at_client.ExpectExact(up, down);
+    at_server.ExpectExact(down, up, classify);
     if (expected_packet) {
       EXPECT_TRUE(at_client.Any(expected_packet));
     }
@@ -50,14 +40,10 @@ class EdgeTest : public FamilyTest {
 NM_FOR_BOTH_FAMILIES(EdgeTest);
 
 TEST_P(EdgeTest, FastOpenSendsPayloadInTheSyn) {
-  Lab& lab = World::CleanLab();
   // Client and server, and no cookies: Documentation/networking/ip-sysctl.
-  for (NetNamespace* end : {&lab.client, &lab.server})
+  for (NetNamespace* end : {&lab().client, &lab().server})
     end->Sysctl("ipv4/tcp_fastopen", "519");
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.upload = 50000;
-  plan.download = 40000;
+  TcpPlan plan(Server(), 50000, 40000);
   plan.connections = 3;
   plan.prepare = [](int fd) {
     SetOption(fd, IPPROTO_TCP, TCP_FASTOPEN, 16);         // of the listener
@@ -73,23 +59,19 @@ TEST_P(EdgeTest, FastOpenSendsPayloadInTheSyn) {
 }
 
 TEST_P(EdgeTest, FinTogetherWithTheLastData) {
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
+  TcpPlan plan(Server(), 500, 30000);
   plan.connections = 10;
-  plan.upload = 500;
-  plan.download = 30000;
   plan.settle_ms = -1;
   RunAtBothEnds(plan);
 }
 
 // Both ends send their FIN before they have the other's.
 TEST_P(EdgeTest, SimultaneousCloseIsExact) {
-  Lab& lab = World::CleanLab();
   MeteredCgroup& client_meter = World::ClientMeter();
   MeteredCgroup& server_meter = World::ServerMeter();
-  const Address address = Lab::Server(GetParam());
-  Measurement at_client(client_meter, lab.ClientReference());
-  Measurement at_server(server_meter, lab.ServerReference());
+  const Address address = Server();
+  Measurement at_client(client_meter, lab().ClientReference());
+  Measurement at_server(server_meter, lab().ServerReference());
   constexpr int kConnections = 10;
   // Each side writes, shuts down and reads at the same time as the other. Both wait
   // before: a first packet that races with the end of the handshake passes the ingress
@@ -103,7 +85,7 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
     usleep(10000);
     close(fd);
   };
-  Child server(server_meter.cgroup(), lab.server, [&](Child::Parent& parent) {
+  Child server(server_meter.cgroup(), lab().server, [&](Child::Parent& parent) {
     RunOnOneCpu();
     const int listener = Listen(address, 0, 8);
     parent.Send(PortOf(listener));
@@ -112,40 +94,28 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
     }
   });
   const int port = server.Receive<int>();
-  Child client(client_meter.cgroup(), lab.client, [&](Child::Parent&) {
+  RunChild(client_meter.cgroup(), lab().client, [&] {
     RunOnOneCpu();
     for (int i = 0; i < kConnections; ++i) {
       const int fd = Connected(address, port);
       exchange(fd);
     }
   });
-  client.Join();
   server.Join();
-  at_client.Finish();
-  at_server.Finish(SynAckSent);
-  at_client.ExpectBalance();
-  at_client.ExpectPayload(kConnections * 3000, kConnections * 3000);
-  at_server.ExpectBalance();
-  at_server.ExpectPayload(kConnections * 3000, kConnections * 3000);
+  at_client.ExpectExact(kConnections * 3000, kConnections * 3000);
+  at_server.ExpectExact(kConnections * 3000, kConnections * 3000, SynAckSent);
 }
 
-class LoadTest : public LiveTest {
- protected:
-  void SetUp() override {
-    LiveTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-};
+class LoadTest : public LiveTest {};
 
 // A connection that was open before the meter was loaded.
 TEST_F(LoadTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
-  Lab& lab = World::CleanLab();
   auto cgroup = std::make_unique<Cgroup>("older");
   std::unique_ptr<Child> servers[2], clients[2];
   for (int i = 0; i < 2; ++i) {
     const Address address = Lab::Server(i == 0 ? Family::kIpv4 : Family::kIpv6);
     servers[i] = std::make_unique<Child>(
-        nullptr, lab.server, [&](Child::Parent& parent) {
+        nullptr, lab().server, [&](Child::Parent& parent) {
           const int listener = Listen(address, 0, 1);
           parent.Send(PortOf(listener));
           const int fd = Accept(listener);
@@ -159,7 +129,7 @@ TEST_F(LoadTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
         });
     const int port = servers[i]->Receive<int>();
     clients[i] = std::make_unique<Child>(
-        cgroup.get(), lab.client, [&](Child::Parent& parent) {
+        cgroup.get(), lab().client, [&](Child::Parent& parent) {
           const int fd = Connected(address, port);
           SendAll(fd, 40000);
           ReceiveExactly(fd, 30000);
@@ -172,15 +142,13 @@ TEST_F(LoadTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
     clients[i]->Receive<int>();
   }
   MeteredCgroup meter(std::move(cgroup), "older");
-  Measurement measurement(meter, lab.ClientReference());
+  Measurement measurement(meter, lab().ClientReference());
   for (int i = 0; i < 2; ++i) {
     clients[i]->Send(0);
     clients[i]->Join();
     servers[i]->Join();
   }
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(2 * 70000, 2 * 90000);
+  measurement.ExpectExact(2 * 70000, 2 * 90000);
 }
 
 }  // namespace

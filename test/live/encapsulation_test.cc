@@ -21,7 +21,6 @@ class SegmentRoutingTest : public LiveTest {
  protected:
   void SetUp() override {
     LiveTest::SetUp();
-    lab().Configure(LinkSetup());
     Ip(lab().router_a,
        {"-6", "route", "add", "fd77:9::/64", "via", "fd77:2::2"});
     Ip(lab().router_b,
@@ -36,8 +35,6 @@ class SegmentRoutingTest : public LiveTest {
     World::ForgetLabs();
     LiveTest::TearDown();
   }
-
-  static Lab& lab() { return World::CleanLab(); }
 
   void RunAndExpect(const TcpPlan& plan) {
     MeteredCgroup& meter = World::ClientMeter();
@@ -58,10 +55,7 @@ class SegmentRoutingTest : public LiveTest {
 // The bug: a GSO packet weighed its inner headers only once, and payload
 // received was 0.
 TEST_F(SegmentRoutingTest, GsoPacketsCountEverySegment) {
-  TcpPlan plan;
-  plan.server = Lab::Server(Family::kIpv6);
-  plan.upload = 1000000;
-  plan.download = 300000;
+  TcpPlan plan(Lab::Server(Family::kIpv6), 1000000, 300000);
   RunAndExpect(plan);
 }
 
@@ -70,16 +64,10 @@ class IpsecTest
     : public LiveTest,
       public testing::WithParamInterface<std::tuple<Family, const char*>> {
  protected:
-  void SetUp() override {
-    LiveTest::SetUp();
-    lab().Configure(LinkSetup());
-  }
   void TearDown() override {
     World::ForgetLabs();
     LiveTest::TearDown();
   }
-
-  static Lab& lab() { return World::CleanLab(); }
 
   static std::string Text(bool client) {
     const bool v4 = std::get<0>(GetParam()) == Family::kIpv4;
@@ -127,10 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(IpsecTest, ReceivedPayloadIsExact) {
   if (!Protect()) return;
   MeteredCgroup& meter = World::ClientMeter();
-  TcpPlan plan;
-  plan.server = Lab::Server(std::get<0>(GetParam()));
-  plan.upload = 100000;
-  plan.download = 300000;
+  TcpPlan plan(Lab::Server(std::get<0>(GetParam())), 100000, 300000);
   plan.connections = 2;
   // A duplicate, which slow machines send, would add a block to the header of
   // its acknowledgement.

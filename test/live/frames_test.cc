@@ -67,7 +67,7 @@ class FramesTest : public LiveTest {
   // As a virtual machine hands frames to its host, by the same header.
   void Send(const VirtioHeader& header, const std::string& frame,
             int count) const {
-    Child sender(nullptr, peer_, [&](Child::Parent&) {
+    RunChild(nullptr, peer_, [&] {
       const int fd = OpenSocket(AF_PACKET, SOCK_RAW);
       SetOption(fd, SOL_PACKET, PACKET_VNET_HDR, 1);
       sockaddr_ll address = {};
@@ -82,7 +82,6 @@ class FramesTest : public LiveTest {
       for (int i = 0; i < count; ++i)
         Check(send(fd, all.data(), all.size(), 0), "send a frame");
     });
-    sender.Join();
   }
 
   static Totals ReceivedBy(const std::string& service) {

@@ -38,23 +38,16 @@ class ImpairmentTest
     Lab& lab = World::WiredLab();
     MeteredCgroup& client = World::ClientMeter();
     MeteredCgroup& server = World::ServerMeter();
-    TcpPlan plan;
-    plan.server = Lab::Server(family);
-    plan.upload = upload;
-    plan.download = download;
+    TcpPlan plan(Lab::Server(family), upload, download);
     plan.settle_ms = 80;
     lab.wire->Impair(ImpairmentOf(trouble), ImpairmentOf(trouble));
     Measurement at_client(client, lab.ClientReference());
     Measurement at_server(server, lab.ServerReference());
     const TcpResult result =
         RunTcp(lab.Between(client.cgroup(), server.cgroup()), plan);
-    at_client.Finish();
-    at_server.Finish(SynAckSent);
     EXPECT_GT(lab.wire->impaired(), 0u) << "nothing went wrong on the wire";
-    at_client.ExpectBalance();
-    at_client.ExpectPayload(upload, download);
-    at_server.ExpectBalance();
-    at_server.ExpectPayload(download, upload);
+    at_client.ExpectExact(upload, download);
+    at_server.ExpectExact(download, upload, SynAckSent);
     const Totals& from_client = at_client.seen();
     const Totals& from_server = at_server.seen();
     EXPECT_EQ(from_client.tx_retransmit,

@@ -110,6 +110,13 @@ void Totals::Add(const Sample& sample, int sign) {
   tx_retransmit += sign * static_cast<int64_t>(sample.tx_retransmit_bytes);
 }
 
+Totals operator-(const Totals& a, const Totals& b) {
+  return {a.tx_bytes - b.tx_bytes,          a.rx_bytes - b.rx_bytes,
+          a.tx_packets - b.tx_packets,      a.rx_packets - b.rx_packets,
+          a.tx_payload - b.tx_payload,      a.rx_payload - b.rx_payload,
+          a.tx_retransmit - b.tx_retransmit};
+}
+
 namespace {
 
 bool IsOneSeries(const Sample& a, const Sample& b) {
@@ -189,6 +196,12 @@ MeteredCgroup::~MeteredCgroup() {
   const int status =
       RunProgram({loader, "unload", "--pin-dir", pin_dir_}, &output);
   EXPECT_EQ(status, 0) << "netmeter-loader unload: " << output;
+}
+
+Health MeteredCgroup::ReadHealth() const {
+  absl::StatusOr<Health> health = meter_->ReadHealth();
+  EXPECT_TRUE(health.ok()) << health.status();
+  return health.ok() ? *health : Health();
 }
 
 std::vector<Sample> MeteredCgroup::ReadHost() const {

@@ -94,6 +94,7 @@ struct Totals {
 
   void Add(const Sample& sample, int sign = 1);
 };
+Totals operator-(const Totals& a, const Totals& b);
 
 // A cgroup with a meter of its own: loads in the constructor, unloads in the
 // destructor.
@@ -119,6 +120,7 @@ class MeteredCgroup {
   const Cgroup* cgroup() const { return cgroup_.get(); }
   const std::string& pin_dir() const { return pin_dir_; }
   Meter& meter() const { return *meter_; }
+  Health ReadHealth() const;
 
   // All series, or since CountFromNow() those that counted anything, with what they
   // counted since. The totals below follow.

@@ -280,6 +280,13 @@ void Measurement::ExpectPayload(int64_t sent, int64_t received,
   EXPECT_EQ(seen_.tx_retransmit, link_.tx_payload - tcp_sent);
 }
 
+void Measurement::ExpectExact(int64_t sent, int64_t received,
+                              const Classify& classify) {
+  Finish(classify);
+  ExpectBalance();
+  ExpectPayload(sent, received);
+}
+
 void Measurement::ExpectPayloadOnly(int64_t sent, int64_t received) {
   sent_ = sent;
   received_ = received;

@@ -4,9 +4,7 @@
 //
 //   Measurement measurement(meter, lab.ClientReference());
 //   ... traffic ...
-//   measurement.Finish();
-//   measurement.ExpectBalance();
-//   measurement.ExpectPayload(sent, received);
+//   measurement.ExpectExact(sent, received);
 
 #ifndef NETMETER_TEST_LIVE_MEASUREMENT_H_
 #define NETMETER_TEST_LIVE_MEASUREMENT_H_
@@ -81,6 +79,10 @@ class Measurement {
   // payload on the link that is more than tcp_sent (default: sent).
   void ExpectPayload(int64_t sent, int64_t received, int64_t tcp_sent = -1);
   void ExpectPayloadOnly(int64_t sent, int64_t received);
+
+  // Finish(), ExpectBalance() and ExpectPayload().
+  void ExpectExact(int64_t sent, int64_t received,
+                   const Classify& classify = nullptr);
 
   // Each byte in both directions has this owner, and there were some.
   void ExpectOwner(const Owner& owner) const;

@@ -45,16 +45,8 @@ std::function<void(int)> GivenTo(const std::string& service) {
 
 class MptcpTest : public FamilyTest {
  protected:
-  void SetUp() override {
-    FamilyTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-
   static TcpPlan Plan(int client_protocol, int server_protocol) {
-    TcpPlan plan;
-    plan.server = Lab::Server(GetParam());
-    plan.upload = kUpload;
-    plan.download = kDownload;
+    TcpPlan plan(Server(), kUpload, kDownload);
     plan.settle_ms = 100;  // acknowledgements of MPTCP's own end
     plan.client_protocol = client_protocol;
     plan.server_protocol = server_protocol;
@@ -62,8 +54,8 @@ class MptcpTest : public FamilyTest {
   }
 
   static internal::Ends BothMeters() {
-    return World::CleanLab().Between(World::ClientMeter().cgroup(),
-                                     World::ServerMeter().cgroup());
+    return lab().Between(World::ClientMeter().cgroup(),
+                         World::ServerMeter().cgroup());
   }
 
   // What the first subflow sent without retransmissions. TCP_INFO tells, while
@@ -84,14 +76,13 @@ class MptcpTest : public FamilyTest {
   // own. Everything that a link has is theirs.
   static void ExpectAllOfIt(int client_protocol, int server_protocol,
                             const std::string& name) {
-    Lab& lab = World::CleanLab();
     const std::string service = name + FamilyName(GetParam());
     TcpPlan plan = Plan(client_protocol, server_protocol);
     plan.prepare = GivenTo(service);
     const Totals clients = Unattributed(World::ClientMeter());
     const Totals servers = Unattributed(World::ServerMeter());
-    Measurement client(World::ClientMeter(), lab.ClientReference());
-    Measurement server(World::ServerMeter(), lab.ServerReference());
+    Measurement client(World::ClientMeter(), lab().ClientReference());
+    Measurement server(World::ServerMeter(), lab().ServerReference());
     const TcpResult result = RunTcp(BothMeters(), plan);
     client.Finish();
     server.Finish(SynAckSent);
@@ -132,23 +123,21 @@ TEST_P(MptcpTest, ServerWithoutIt) {
 
 // A subflow that joins is made by a worker of the kernel, in no process.
 TEST_P(MptcpTest, SubflowsThatJoin) {
-  Lab& lab = World::CleanLab();
-  const bool v4 = GetParam() == Family::kIpv4;
   const std::string service = "mptcp-joins" + FamilyName(GetParam());
   const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
   if (protocol != 0) {
-    for (const NetNamespace* end : {&lab.client, &lab.server}) {
+    for (const NetNamespace* end : {&lab().client, &lab().server}) {
       Ip(*end,
          {"mptcp", "limits", "set", "subflows", "4", "add_addr_accepted", "4"});
     }
-    Ip(lab.server,
-       {"mptcp", "endpoint", "add", v4 ? "10.77.3.3" : "fd77:3::3", "signal"});
+    Ip(lab().server, {"mptcp", "endpoint", "add",
+                      v4() ? "10.77.3.3" : "fd77:3::3", "signal"});
   }
   TcpPlan plan = Plan(protocol, protocol);
   plan.settle_ms = 200;
   plan.prepare = GivenTo(service);
   const Totals before = World::ServerMeter().Total();
-  Measurement client(World::ClientMeter(), lab.ClientReference());
+  Measurement client(World::ClientMeter(), lab().ClientReference());
   RunTcp(BothMeters(), plan);
   std::set<uint16_t> subflows;  // by their ports: a SYN may be sent again
   client.Finish([&](const Packet& packet) -> Remainder {
@@ -156,7 +145,7 @@ TEST_P(MptcpTest, SubflowsThatJoin) {
       subflows.insert(packet.source_port);
     return {};
   });
-  if (protocol != 0) Ip(lab.server, {"mptcp", "endpoint", "flush"});
+  if (protocol != 0) Ip(lab().server, {"mptcp", "endpoint", "flush"});
   EXPECT_EQ(subflows.size(), HasMptcp() ? 2u : 1u);
   client.ExpectBalance();
   const Totals ours = World::ClientMeter().TotalOf(Kind::kService, service);
@@ -164,57 +153,51 @@ TEST_P(MptcpTest, SubflowsThatJoin) {
   EXPECT_EQ(ours.rx_bytes, client.link().rx_bytes);
   // No balance here: subflows end while data is acknowledged on others, and the
   // answer to what comes later is a RST without a socket.
-  const Totals after = World::ServerMeter().Total();
+  const Totals counted = World::ServerMeter().Total() - before;
   const Totals theirs = World::ServerMeter().TotalOf(Kind::kService, service);
-  EXPECT_EQ(theirs.tx_bytes, after.tx_bytes - before.tx_bytes);
-  EXPECT_EQ(theirs.rx_bytes, after.rx_bytes - before.rx_bytes);
+  EXPECT_EQ(theirs.tx_bytes, counted.tx_bytes);
+  EXPECT_EQ(theirs.rx_bytes, counted.rx_bytes);
 }
 
 // Both calls answered 0, and changed nothing.
 TEST_P(MptcpTest, NamesGivenLaterHoldFromThenOn) {
   const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
   const std::string name = "mptcp-later" + FamilyName(GetParam());
-  const Address address = Lab::Server(GetParam());
-  Child server(World::ServerMeter().cgroup(), World::CleanLab().server,
-               [&](Child::Parent& parent) {
-                 const int listener =
-                     OpenSocket(address.family(), SOCK_STREAM, protocol);
-                 const int port = Bind(listener, address);
-                 Check(listen(listener, 8), "listen");
-                 parent.Send(port);
-                 for (int i = 0; i < 2; ++i) {
-                   // Since listen(2) the subflow is there.
-                   GivenTo(name + std::to_string(i))(listener);
-                   for (int j = 0; j < 2; ++j) {
-                     parent.Send(i);
-                     const int fd = Accept(listener);
-                     ReceiveUntilEnd(fd);
-                     close(fd);
-                   }
-                 }
-               });
+  const Address address = Server();
+  Child server = AtServer([&](Child::Parent& parent) {
+    const int listener = OpenSocket(address.family(), SOCK_STREAM, protocol);
+    const int port = Bind(listener, address);
+    Check(listen(listener, 8), "listen");
+    parent.Send(port);
+    for (int i = 0; i < 2; ++i) {
+      // Since listen(2) the subflow is there.
+      GivenTo(name + std::to_string(i))(listener);
+      for (int j = 0; j < 2; ++j) {
+        parent.Send(i);
+        const int fd = Accept(listener);
+        ReceiveUntilEnd(fd);
+        close(fd);
+      }
+    }
+  });
   const int port = server.Receive<int>();
-  Child client(World::ClientMeter().cgroup(), World::CleanLab().client,
-               [&](Child::Parent&) {
-                 for (int i = 0; i < 2; ++i) {
-                   for (int of : {0, protocol}) {
-                     server.Receive<int>();
-                     const int fd =
-                         OpenSocket(address.family(), SOCK_STREAM, of);
-                     GivenTo(name)(fd);
-                     Connect(fd, address, port);
-                     usleep(100000);  // as TcpClient()
-                     SendAll(fd, 1000);
-                     usleep(100000);
-                     if (Control(fd, NM_TAG, "tagged") != 0)
-                       DieWithErrno("NM_TAG");
-                     SendAll(fd, 200);
-                     usleep(100000);
-                     close(fd);
-                   }
-                 }
-               });
-  client.Join();
+  RunAtClient([&] {
+    for (int i = 0; i < 2; ++i) {
+      for (int of : {0, protocol}) {
+        server.Receive<int>();
+        const int fd = OpenSocket(address.family(), SOCK_STREAM, of);
+        GivenTo(name)(fd);
+        Connect(fd, address, port);
+        usleep(100000);  // as TcpClient()
+        SendAll(fd, 1000);
+        usleep(100000);
+        if (Control(fd, NM_TAG, "tagged") != 0) DieWithErrno("NM_TAG");
+        SendAll(fd, 200);
+        usleep(100000);
+        close(fd);
+      }
+    }
+  });
   server.Join();
   const auto sent = [&](const char* destination) {
     return World::ClientMeter()
@@ -234,11 +217,11 @@ TEST_P(MptcpTest, NamesGivenLaterHoldFromThenOn) {
 // connection had named.
 TEST_P(MptcpTest, WhoConnectsAgainHasAnotherDestination) {
   const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
-  const Address address = Lab::Server(GetParam());
+  const Address address = Server();
   const MeteredCgroup& meter = World::MeterWith("");
   const std::string name = "mptcp-again" + FamilyName(GetParam());
   const std::vector<std::string> hosts = {"first.example", "second.example"};
-  Child server(nullptr, World::CleanLab().server, [&](Child::Parent& parent) {
+  Child server(nullptr, lab().server, [&](Child::Parent& parent) {
     const int listener = OpenSocket(address.family(), SOCK_STREAM, protocol);
     SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
     Bind(listener, address, 80);
@@ -253,23 +236,21 @@ TEST_P(MptcpTest, WhoConnectsAgainHasAnotherDestination) {
     }
   });
   server.Receive<int>();
-  Child client(
-      meter.cgroup(), World::CleanLab().client, [&](Child::Parent& parent) {
-        const int fd = OpenSocket(address.family(), SOCK_STREAM, protocol);
-        GivenTo(name)(fd);
-        for (const std::string& host : hosts) {
-          Connect(fd, address, 80);
-          usleep(100000);  // as TcpClient()
-          const std::string text =
-              "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
-          Check(send(fd, text.data(), text.size(), 0), "send");
-          usleep(100000);
-          sockaddr none = {};
-          none.sa_family = AF_UNSPEC;
-          Check(connect(fd, &none, sizeof(none)), "disconnect");
-        }
-        parent.Send(0);
-      });
+  Child client(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(address.family(), SOCK_STREAM, protocol);
+    GivenTo(name)(fd);
+    for (const std::string& host : hosts) {
+      Connect(fd, address, 80);
+      usleep(100000);  // as TcpClient()
+      const std::string text = "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
+      SendText(fd, text);
+      usleep(100000);
+      sockaddr none = {};
+      none.sa_family = AF_UNSPEC;
+      Check(connect(fd, &none, sizeof(none)), "disconnect");
+    }
+    parent.Send(0);
+  });
   client.Receive<int>();
   client.Join();
   server.Join();

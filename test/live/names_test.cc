@@ -40,18 +40,7 @@ class NamesTest : public FamilyTest {
 
   void SetUp() override {
     FamilyTest::SetUp();
-    Lab& lab = World::CleanLab();
-    lab.Configure(LinkSetup());
-    // UDP: everything that comes is forgotten.
-    sink_ =
-        std::make_unique<Child>(nullptr, lab.server, [](Child::Parent& parent) {
-          const int fd =
-              OpenSocket(Lab::Server(GetParam()).family(), SOCK_DGRAM);
-          const bool v4 = GetParam() == Family::kIpv4;
-          parent.Send(Bind(fd, Address(v4 ? "0.0.0.0" : "::"), 9000));
-          pause();
-        });
-    sink_->Receive<int>();
+    sink_ = StartSink();
     for (const Sample& sample : meter_->Samples()) before_.insert(sample.name);
   }
   void TearDown() override {
@@ -62,7 +51,7 @@ class NamesTest : public FamilyTest {
   // Runs a copy of this program, of the given name, in the client's cgroup.
   void Act(const std::string& name, const std::vector<std::string>& script) {
     const std::string path = CopyOfActor(name);
-    Child child(meter_->cgroup(), World::CleanLab().client,
+    Child child(meter_->cgroup(), lab().client,
                 [&](Child::Parent&) { ExecActor(path, script); });
     child.Join();
   }
@@ -70,18 +59,16 @@ class NamesTest : public FamilyTest {
   // Acts by a descriptor, which is closed.
   void ActBy(ExecBy by, int fd, const std::string& action) {
     Check(fd, "open");
-    Child child(meter_->cgroup(), World::CleanLab().client,
-                [&](Child::Parent&) { ExecActor(fd, by, {action}); });
-    child.Join();
+    RunChild(meter_->cgroup(), lab().client,
+             [&] { ExecActor(fd, by, {action}); });
     close(fd);
   }
 
   // "udp=..." of count datagrams of 100 bytes to the server's n-th address.
   static std::string Udp(int count, int number = 0) {
-    const bool v4 = GetParam() == Family::kIpv4;
     return "udp=" +
-           (v4 ? "10.77.3." + std::to_string(2 + number)
-               : "fd77:3::" + std::to_string(2 + number)) +
+           (v4() ? "10.77.3." + std::to_string(2 + number)
+                 : "fd77:3::" + std::to_string(2 + number)) +
            "/9000/" + std::to_string(count) + "/100";
   }
 
@@ -185,18 +172,16 @@ TEST_P(NamesTest, RegisteredProcessIsAService) {
 TEST_P(NamesTest, ServiceOfASocketAloneIsNotRegistered) {
   const std::string name = "socket-service" + Suffix();
   const auto send = [&](bool registers) {
-    Child child(meter_->cgroup(), World::CleanLab().client,
-                [&](Child::Parent&) {
-                  const Address to = Lab::Server(GetParam());
-                  if (registers && Control(OpenSocket(AF_INET, SOCK_DGRAM),
-                                           NM_REGISTER, name) != 0) {
-                    _exit(1);
-                  }
-                  const int fd = OpenSocket(to.family(), SOCK_DGRAM);
-                  if (Control(fd, NM_SERVICE, name) != 0) _exit(1);
-                  SendTo(fd, std::string(100, 'x'), to, 9000);
-                });
-    child.Join();
+    RunChild(meter_->cgroup(), lab().client, [&] {
+      const Address to = Server();
+      if (registers &&
+          Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, name) != 0) {
+        _exit(1);
+      }
+      const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+      if (Control(fd, NM_SERVICE, name) != 0) _exit(1);
+      SendTo(fd, std::string(100, 'x'), to, 9000);
+    });
   };
   const auto is_registered = [&] {
     for (const Sample& sample : meter_->Samples()) {
@@ -258,13 +243,13 @@ TEST_P(NamesTest, AliasIsTheServicesName) {
 
 TEST_P(NamesTest, LibraryRegistersTagsAndReads) {
   const std::string service = "by-library" + Suffix();
-  Child child(meter_->cgroup(), World::CleanLab().client, [&](Child::Parent&) {
+  RunChild(meter_->cgroup(), lab().client, [&] {
     MeterOptions options;
     options.pin_dir = meter_->pin_dir();
     options.service = service;
     const auto meter = Meter::Open(options);
     if (!meter.ok()) DieWithErrno(meter.status().ToString());
-    const Address to = Lab::Server(GetParam());
+    const Address to = Server();
     const int fd = OpenSocket(to.family(), SOCK_DGRAM);
     const absl::Status tagged = TagSocket(fd, "tagged");
     if (!tagged.ok()) DieWithErrno(tagged.ToString());
@@ -274,16 +259,14 @@ TEST_P(NamesTest, LibraryRegistersTagsAndReads) {
         (*samples)[0].tx_payload_bytes != 100)
       DieWithErrno("ReadService");
   });
-  child.Join();
   EXPECT_EQ(Payload(Kind::kService, service, "tagged"), 100);
 }
 
 TEST_P(NamesTest, RulesAndTagsNameTheDestinationsOfABinary) {
-  const bool v4 = GetParam() == Family::kIpv4;
   const std::string name = "nm-somewhere" + Suffix();
   Act(name, {Udp(1, 0), Udp(1, 1)});
-  EXPECT_EQ(Payload(Kind::kBinary, name, v4 ? "one" : "six"), 100);
-  EXPECT_EQ(Payload(Kind::kBinary, name, v4 ? "two" : "rest6"), 100);
+  EXPECT_EQ(Payload(Kind::kBinary, name, v4() ? "one" : "six"), 100);
+  EXPECT_EQ(Payload(Kind::kBinary, name, v4() ? "two" : "rest6"), 100);
   const std::string tagged = "nm-tagged" + Suffix();
   Act(tagged, {"tag=streamer", Udp(4)});
   EXPECT_EQ(Payload(Kind::kBinary, tagged, "streamer"), 400);
@@ -291,16 +274,14 @@ TEST_P(NamesTest, RulesAndTagsNameTheDestinationsOfABinary) {
 }
 
 TEST_P(NamesTest, AcceptedSocketInheritsFromTheListener) {
-  Lab& lab = World::CleanLab();
   const std::string name = "nm-listens" + Suffix();
   const std::string path = CopyOfActor(name);
-  const bool v4 = GetParam() == Family::kIpv4;
-  const std::string address = v4 ? "10.77.1.2" : "fd77:1::2";
-  Measurement measurement(*meter_, lab.ClientReference());
-  Child server(meter_->cgroup(), lab.client, [&](Child::Parent&) {
+  const std::string address = v4() ? "10.77.1.2" : "fd77:1::2";
+  Measurement measurement(*meter_, lab().ClientReference());
+  Child server(meter_->cgroup(), lab().client, [&](Child::Parent&) {
     ExecActor(path, {"serve=" + address + "/7000/50000"});
   });
-  Child client(nullptr, lab.server, [&](Child::Parent&) {
+  RunChild(nullptr, lab().server, [&] {
     const Address to(address);
     sockaddr_storage storage = to.WithPort(7000);
     int fd = -1;
@@ -317,7 +298,6 @@ TEST_P(NamesTest, AcceptedSocketInheritsFromTheListener) {
     ReceiveUntilEnd(fd);
     close(fd);
   });
-  client.Join();
   server.Join();
   // The attempts that were refused belong to no socket.
   measurement.Finish([](const Packet& packet) -> Remainder {
@@ -329,7 +309,7 @@ TEST_P(NamesTest, AcceptedSocketInheritsFromTheListener) {
   const int64_t attempts = measurement.RemainderPackets("refused");
   Totals syns;
   syns.rx_packets = attempts;
-  syns.rx_bytes = attempts * (v4 ? 60 : 80);
+  syns.rx_bytes = attempts * (v4() ? 60 : 80);
   measurement.Explain("no-socket", syns);
   measurement.ExpectBalance();
   const Totals seen = meter_->TotalOf(Kind::kBinary, name);

@@ -57,11 +57,8 @@ struct NatLab {
   }
 
   void Rule(Family family, std::vector<std::string> rule) {
-    rule.insert(rule.begin(),
-                {family == Family::kIpv4 ? "iptables" : "ip6tables", "-w", "-t",
-                 "nat", "-A"});
-    std::string output;
-    client.Run([&] { EXPECT_EQ(RunProgram(rule, &output), 0) << output; });
+    rule.insert(rule.begin(), {"-t", "nat", "-A"});
+    IpTables(client, family, rule);
   }
 
   static std::string Text(Family family, int host) {
@@ -89,9 +86,7 @@ class NatTest : public FamilyTest {
   // The cluster's address is always that of the application.
   static Address Cluster() { return Address(NatLab::Cluster(GetParam())); }
   static Address Server() { return NatLab::At(GetParam(), 2); }
-  static int64_t UdpHeaders() {
-    return GetParam() == Family::kIpv4 ? 20 + 8 : 40 + 8;
-  }
+  static int64_t UdpHeaders() { return v4() ? 20 + 8 : 40 + 8; }
 
   static std::unique_ptr<NatLab> lab_;
 };
@@ -186,7 +181,7 @@ TEST_P(NatTest, ATcpConnectionHasTheNameAndTheRuleOfItsPeer) {
       Register("client");
       const int fd = OpenSocket(Server().family(), SOCK_STREAM);
       Connect(fd, Cluster(), named ? 443 : 53);
-      Check(send(fd, hello.data(), hello.size(), 0), "send");
+      SendText(fd, hello);
       ReceiveExactly(fd, 1000);
     });
     client.Join();
@@ -208,7 +203,7 @@ TEST_P(NatTest, ARedirectedConnectionHasPathProxyAtBothEndsAndForItsWholeLife) {
   const std::string request = "GET / HTTP/1.1\r\nHost: asked.example\r\n\r\n";
   const int64_t sent = 2 * static_cast<int64_t>(request.size());
   constexpr int kReply = 20000;
-  const Address loopback(GetParam() == Family::kIpv4 ? "127.0.0.1" : "::1");
+  const Address loopback(v4() ? "127.0.0.1" : "::1");
   Child proxy(meter.cgroup(), lab_->client, [&](Child::Parent& parent) {
     RunOnOneCpu();  // or the first data may pass the ingress hook twice
     Register("proxy");
@@ -234,7 +229,7 @@ TEST_P(NatTest, ARedirectedConnectionHasPathProxyAtBothEndsAndForItsWholeLife) {
     for (const bool aborted : {false, true}) {
       const int fd = OpenSocket(loopback.family(), SOCK_STREAM);
       Connect(fd, Cluster(), 80);
-      Check(send(fd, request.data(), request.size(), 0), "send");
+      SendText(fd, request);
       ReceiveExactly(fd, kReply);
       parent.Send(0);
       parent.Receive<int>();

@@ -41,9 +41,6 @@ struct L2tpAddress6 {
 
 class ProtocolsTest : public FamilyTest {
  protected:
-  static int af() { return v4() ? AF_INET : AF_INET6; }
-  static bool v4() { return GetParam() == Family::kIpv4; }
-
   // Opens a connection, which stays: sends pieces of these sizes, receives 50,000 bytes.
   static void SctpExchange(const Address& to, int port, int pieces,
                            uint64_t bytes) {
@@ -162,7 +159,6 @@ NM_FOR_BOTH_FAMILIES(ProtocolsTest);
 // its last packets took an entry of the socket table, which was never freed.
 TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
   if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
-  Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
   constexpr int kConnections = 30;
   const UniqueFd stats_map(bpf_obj_get((meter.pin_dir() + "/stats").c_str()));
@@ -174,7 +170,7 @@ TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
     return static_cast<int64_t>(stats.sockets_claimed - stats.sockets_freed);
   };
   const int64_t before = entries();
-  Child server(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+  Child server(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
     const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
     const int port = Bind(fd, Lab::Client(GetParam()));
     Check(listen(fd, 1), "listen");
@@ -183,14 +179,13 @@ TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
     close(fd);
   });
   const int port = server.Receive<int>();
-  Child client(nullptr, lab.server, [&](Child::Parent&) {
+  RunChild(nullptr, lab().server, [&] {
     for (int i = 0; i < kConnections; ++i) {
       const UniqueFd fd(OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP));
       Connect(fd.get(), Lab::Client(GetParam()), port);
       WaitReadable(fd.get());
     }
   });
-  client.Join();
   server.Join();
   EXPECT_LE(entries(), before);
 }
@@ -200,9 +195,8 @@ TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
 TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
   if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   constexpr int kConnections = 3;
-  Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
-  Child server(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+  Child server(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
     Register("sctp-server");
     const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
     errno = Control(fd, NM_TAG, "core");
@@ -220,8 +214,8 @@ TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
   const int port = server.Receive<int>();
   const Totals before = meter.TotalOf(Kind::kService, "sctp-server", "core");
   const Totals all_before = meter.TotalOf(Transport::kSctp);
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(nullptr, lab.server, [&](Child::Parent& parent) {
+  Measurement measurement(meter, lab().ClientReference());
+  Child client(nullptr, lab().server, [&](Child::Parent& parent) {
     for (int i = 0; i < kConnections; ++i) {
       SctpExchange(Lab::Client(GetParam()), port, /*pieces=*/1, 1000);
     }
@@ -230,11 +224,12 @@ TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
   client.Receive<int>();
   measurement.Finish();
   measurement.ExpectBalance();
-  const Totals own = meter.TotalOf(Kind::kService, "sctp-server", "core");
-  const Totals all = meter.TotalOf(Transport::kSctp);
-  EXPECT_GE(own.tx_payload - before.tx_payload, kConnections * 50000);
-  EXPECT_EQ(own.tx_bytes - before.tx_bytes, all.tx_bytes - all_before.tx_bytes);
-  EXPECT_EQ(own.rx_bytes - before.rx_bytes, all.rx_bytes - all_before.rx_bytes);
+  const Totals own =
+      meter.TotalOf(Kind::kService, "sctp-server", "core") - before;
+  const Totals all = meter.TotalOf(Transport::kSctp) - all_before;
+  EXPECT_GE(own.tx_payload, kConnections * 50000);
+  EXPECT_EQ(own.tx_bytes, all.tx_bytes);
+  EXPECT_EQ(own.rx_bytes, all.rx_bytes);
 }
 
 // The note about a listener's owner had no network namespace: any user could listen at a
@@ -259,10 +254,9 @@ TEST_P(ProtocolsTest, AnEvictedNameOfAnSctpListenerIsNobodysNext) {
   if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   constexpr uint64_t kBytes = 10000;
   constexpr int kNames = 64;
-  Lab& lab = World::CleanLab();
   MeteredCgroup meter("sctp-gone", "max_names: 64\ndestinations: []\n");
   const Address here = Lab::Client(GetParam());
-  Child server(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+  Child server(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
     const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
     errno = Control(fd, NM_SERVICE, "sctp-gone");
     if (errno != 0) DieWithErrno("NM_SERVICE");
@@ -278,7 +272,7 @@ TEST_P(ProtocolsTest, AnEvictedNameOfAnSctpListenerIsNobodysNext) {
     parent.Receive<int>();
   });
   const int port = server.Receive<int>();
-  Child client(nullptr, lab.server, [&](Child::Parent& parent) {
+  Child client(nullptr, lab().server, [&](Child::Parent& parent) {
     const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
     Connect(fd, here, port);
     parent.Send(0);
@@ -303,7 +297,7 @@ TEST_P(ProtocolsTest, AnEvictedNameOfAnSctpListenerIsNobodysNext) {
     }
     EXPECT_FALSE(is_known());
   }
-  Child next(meter.cgroup(), lab.client, [&](Child::Parent&) {
+  Child next(meter.cgroup(), lab().client, [&](Child::Parent&) {
     const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
     for (int i = 0; i < kNames; ++i) {
       Control(fd, NM_TAG, "next" + std::to_string(i));
@@ -328,9 +322,8 @@ TEST_P(ProtocolsTest, L2tpOverIpCountsOnce) {
     return;
   constexpr int kPackets = 10;
   constexpr uint32_t kConnection = 77;
-  Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
-  Child receiver(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+  Child receiver(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
     Register("l2tp");
     const int fd = OpenSocket(af(), SOCK_DGRAM, kL2tp);
     L2tpAddress ipv4 = {};
@@ -352,8 +345,8 @@ TEST_P(ProtocolsTest, L2tpOverIpCountsOnce) {
   });
   receiver.Receive<int>();
   const Totals before = meter.TotalOf(Kind::kService, "l2tp");
-  Measurement measurement(meter, lab.ClientReference());
-  Child sender(nullptr, lab.server, [&](Child::Parent&) {
+  Measurement measurement(meter, lab().ClientReference());
+  RunChild(nullptr, lab().server, [&] {
     // RFC 3931, 4.1.1.2: session 0, a control message, and whose it is.
     std::string packet("\0\0\0\0\xc8\x03\0\x64\0\0\0\x4d", 12);
     packet.resize(104);
@@ -362,15 +355,13 @@ TEST_P(ProtocolsTest, L2tpOverIpCountsOnce) {
       SendTo(fd, packet, Lab::Client(GetParam()), 0);
     }
   });
-  sender.Join();
   receiver.Receive<int>();
   receiver.Join();
   measurement.Finish();
   measurement.ExpectBalance();
-  const Totals after = meter.TotalOf(Kind::kService, "l2tp");
-  EXPECT_EQ(after.rx_packets - before.rx_packets, kPackets);
-  EXPECT_EQ(after.rx_bytes - before.rx_bytes,
-            kPackets * (104 + (v4() ? 20 : 40)));
+  const Totals counted = meter.TotalOf(Kind::kService, "l2tp") - before;
+  EXPECT_EQ(counted.rx_packets, kPackets);
+  EXPECT_EQ(counted.rx_bytes, kPackets * (104 + (v4() ? 20 : 40)));
 }
 
 }  // namespace

@@ -21,22 +21,12 @@ namespace {
 
 class RemainderTest : public FamilyTest {
  protected:
-  void SetUp() override {
-    FamilyTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-
-  Lab& lab() { return World::CleanLab(); }
-  static bool v4() { return GetParam() == Family::kIpv4; }
 };
 NM_FOR_BOTH_FAMILIES(RemainderTest);
 
 TEST_P(RemainderTest, TimeWaitTrafficIsSeenByTheLinkOnly) {
   MeteredCgroup& meter = World::ClientMeter();
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.upload = 100000;
-  plan.download = 50000;
+  TcpPlan plan(Server(), 100000, 50000);
   plan.first_to_close = FirstToClose::kClientAtOnce;
   Measurement measurement(meter, lab().ClientReference());
   RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
@@ -53,16 +43,11 @@ TEST_P(RemainderTest, TimeWaitTrafficIsSeenByTheLinkOnly) {
 
 TEST_P(RemainderTest, SynAcksOverIpv6AreSeenOnEgressFromKernel612) {
   MeteredCgroup& meter = World::ServerMeter();
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.upload = 1000;
-  plan.download = 1000;
+  TcpPlan plan(Server(), 1000, 1000);
   plan.connections = 5;
   Measurement measurement(meter, lab().ServerReference());
   RunTcp(lab().Between(nullptr, meter.cgroup()), plan);
-  measurement.Finish(SynAckSent);
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(5000, 5000);
+  measurement.ExpectExact(5000, 5000, SynAckSent);
   const int64_t unseen = measurement.RemainderPackets("syn-ack");
   if (v4() || KernelAtLeast(6, 12)) {
     EXPECT_EQ(unseen, 0);
@@ -74,31 +59,17 @@ TEST_P(RemainderTest, SynAcksOverIpv6AreSeenOnEgressFromKernel612) {
 TEST_P(RemainderTest, PacketsForNoSocketAreSeenByTheLinkOnly) {
   MeteredCgroup& meter = World::ClientMeter();
   Measurement measurement(meter, lab().ClientReference());
-  Child server(nullptr, lab().server, [&](Child::Parent&) {
+  RunChild(nullptr, lab().server, [&] {
     const Address client = Lab::Client(GetParam());
     // A closed UDP port; then a closed TCP port.
     const int udp = OpenSocket(client.family(), SOCK_DGRAM);
     for (int i = 0; i < 3; ++i) SendTo(udp, "nobody there", client, 9);
     const int tcp = OpenSocket(client.family(), SOCK_STREAM);
-    sockaddr_storage to = client.WithPort(9);
-    if (connect(tcp, reinterpret_cast<sockaddr*>(&to), Address::Length(to)) ==
-            0 ||
-        errno != ECONNREFUSED)
-      DieWithErrno("connect");
+    BeRefused(tcp, client, 9);
     // Echo requests, which the kernel answers.
-    const int ping = OpenSocket(client.family(), SOCK_DGRAM,
-                                v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6});
-    Connect(ping, client, 0);
-    std::string request(8 + 20, '\0');
-    request[0] = static_cast<char>(v4() ? 8 : 128);
-    for (int i = 0; i < 4; ++i) {
-      Check(send(ping, request.data(), request.size(), 0), "send");
-      WaitReadable(ping);
-      char reply[128];
-      Check(recv(ping, reply, sizeof(reply), 0), "recv");
-    }
+    const int ping = OpenPing(client);
+    for (int i = 0; i < 4; ++i) Ping(ping, 20);
   });
-  server.Join();
   measurement.Finish([](const Packet& packet) -> Remainder {
     if (packet.rst()) return Whole("reset", packet);
     if (packet.protocol == 17 || packet.tcp())
@@ -125,10 +96,7 @@ TEST_P(RemainderTest, ArpAndNeighbourDiscoveryAreSeenByTheLinkOnly) {
   lab().Configure(setup);
   const Address gateway = Lab::Gateway(GetParam());
   lab().client.DeleteNeighbour("c0", gateway);
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.upload = 30000;
-  plan.download = 30000;
+  TcpPlan plan(Server(), 30000, 30000);
   Measurement measurement(meter, lab().ClientLink());
   RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
   measurement.Finish();
@@ -136,12 +104,6 @@ TEST_P(RemainderTest, ArpAndNeighbourDiscoveryAreSeenByTheLinkOnly) {
   measurement.ExpectBalance();
   measurement.ExpectPayload(plan.upload, plan.download);
   EXPECT_GE(measurement.RemainderPackets(v4() ? "arp" : "nd"), 2);
-}
-
-std::string Text(const Address& address) {
-  char text[INET6_ADDRSTRLEN];
-  inet_ntop(address.family(), address.data(), text, sizeof(text));
-  return text;
 }
 
 // In a child: says that its socket is there, and receives these bytes.
@@ -157,12 +119,8 @@ void ReceiveDatagram(Child::Parent& parent, const Address& at, int port,
 void ExpectRepeatedHeaders(const std::function<void(int)>& prepare) {
   Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
-  UdpPlan plan;
-  plan.server = Lab::Server(testing::WithParamInterface<Family>::GetParam());
-  plan.upload_count = 20;
-  plan.upload_size = 4000;
-  plan.download_count = 10;
-  plan.download_size = 6000;
+  UdpPlan plan(Lab::Server(testing::WithParamInterface<Family>::GetParam()),
+               {20, 4000}, {10, 6000});
   plan.prepare = prepare;
   Measurement measurement(meter, lab.ClientReference());
   RunUdp(lab.Between(meter.cgroup(), nullptr), plan);
@@ -202,17 +160,11 @@ TEST_P(RemainderTest, FragmentsRepeatOptionsForRouters) {
 TEST_P(RemainderTest, CopiesOfNetfilterAreSeenByTheLinkOnly) {
   constexpr int kDatagrams = 10, kBytes = 300;
   MeteredCgroup& meter = World::ClientMeter();
-  const Address to = Lab::Server(GetParam());
+  const Address to = Server();
   const auto change_rule = [&](const std::string& how) {
-    std::string output;
-    int status = 0;
-    lab().client.Run([&] {
-      status = RunProgram({v4() ? "iptables" : "ip6tables", "-w", "-t",
-                           "mangle", how, "OUTPUT", "-p", "udp", "-j", "TEE",
-                           "--gateway", Text(Lab::Gateway(GetParam()))},
-                          &output);
-    });
-    EXPECT_EQ(status, 0) << output;
+    IpTables(lab().client, GetParam(),
+             {"-t", "mangle", how, "OUTPUT", "-p", "udp", "-j", "TEE",
+              "--gateway", Lab::Gateway(GetParam()).text()});
   };
   change_rule("-A");
   Child receiver(nullptr, lab().server, [&](Child::Parent& parent) {
@@ -220,12 +172,11 @@ TEST_P(RemainderTest, CopiesOfNetfilterAreSeenByTheLinkOnly) {
   });
   receiver.Receive<int>();
   Measurement measurement(meter, lab().ClientReference());
-  Child sender(meter.cgroup(), lab().client, [&](Child::Parent&) {
+  RunChild(meter.cgroup(), lab().client, [&] {
     const int fd = OpenSocket(to.family(), SOCK_DGRAM);
     for (int i = 0; i < kDatagrams; ++i)
       SendTo(fd, std::string(kBytes, 'x'), to, 9100);
   });
-  sender.Join();
   receiver.Join();
   int datagrams = 0;
   measurement.Finish([&](const Packet& packet) -> Remainder {
@@ -242,10 +193,7 @@ TEST_P(RemainderTest, SynAcksWithCookiesAreSeenByTheLinkOnly) {
   // They are sent without a socket (tcp_make_synack(), TCP_SYNACK_COOKIE).
   MeteredCgroup& meter = World::ServerMeter();
   lab().server.Sysctl("ipv4/tcp_syncookies", "2");  // IPv6's, too
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
-  plan.upload = 1000;
-  plan.download = 2000;
+  TcpPlan plan(Server(), 1000, 2000);
   plan.connections = 3;
   Measurement measurement(meter, lab().ServerReference());
   RunTcp(lab().Between(nullptr, meter.cgroup()), plan);
@@ -263,8 +211,8 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
   // Also those that answer our own packets: the socket gets an errno.
   MeteredCgroup& meter = World::ClientMeter();
   Measurement measurement(meter, lab().ClientReference());
-  Child client(meter.cgroup(), lab().client, [&](Child::Parent&) {
-    const Address server = Lab::Server(GetParam());
+  RunChild(meter.cgroup(), lab().client, [&] {
+    const Address server = Server();
     const int fd = Connected(server, 9, SOCK_DGRAM);
     Check(send(fd, "nobody there", 12, 0), "send");
     WaitReadable(fd);
@@ -272,7 +220,6 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
     if (recv(fd, &byte, 1, 0) >= 0 || errno != ECONNREFUSED)
       DieWithErrno("recv");
   });
-  client.Join();
   measurement.Finish([](const Packet& packet) -> Remainder {
     return packet.protocol == 17 ? Remainder() : Whole("icmp-error", packet);
   });
@@ -285,16 +232,10 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
 TEST_P(RemainderTest, WhatARuleDropsOnTheWayInIsSeenByTheLinkOnly) {
   constexpr int kDropped = 5, kBytes = 50, kRight = 100;  // kRight: bytes
   constexpr int kPort = 9100;
-  const Address unwanted = Lab::Server(GetParam(), 1);
+  const Address unwanted = Server(1);
   const auto change_rule = [&](const std::string& how) {
-    std::string output;
-    int status = 0;
-    lab().client.Run([&] {
-      status = RunProgram({v4() ? "iptables" : "ip6tables", how, "INPUT", "-s",
-                           Text(unwanted), "-j", "DROP"},
-                          &output);
-    });
-    EXPECT_EQ(status, 0) << output;
+    IpTables(lab().client, GetParam(),
+             {how, "INPUT", "-s", unwanted.text(), "-j", "DROP"});
   };
   change_rule("-A");
   MeteredCgroup& meter = World::ClientMeter();
@@ -304,7 +245,7 @@ TEST_P(RemainderTest, WhatARuleDropsOnTheWayInIsSeenByTheLinkOnly) {
   });
   receiver.Receive<int>();
   Measurement measurement(meter, lab().ClientReference());
-  Child sender(nullptr, lab().server, [&](Child::Parent&) {
+  RunChild(nullptr, lab().server, [&] {
     const int fd = OpenSocket(to.family(), SOCK_DGRAM);
     Bind(fd, unwanted);
     for (int i = 0; i < kDropped; ++i)
@@ -312,7 +253,6 @@ TEST_P(RemainderTest, WhatARuleDropsOnTheWayInIsSeenByTheLinkOnly) {
     SendTo(OpenSocket(to.family(), SOCK_DGRAM), std::string(kRight, 'x'), to,
            kPort);
   });
-  sender.Join();
   receiver.Join();
   measurement.Finish([](const Packet& packet) -> Remainder {
     return packet.payload == kBytes ? Whole("dropped-on-input", packet)
@@ -339,7 +279,7 @@ TEST_P(RemainderTest, UdpWithAWrongChecksumIsSeenByTheLinkOnly) {
   });
   receiver.Receive<int>();
   Measurement measurement(meter, lab().ClientReference());
-  Child sender(nullptr, lab().server, [&](Child::Parent&) {
+  RunChild(nullptr, lab().server, [&] {
     const int raw = OpenSocket(to.family(), SOCK_RAW, IPPROTO_UDP);
     const auto send_raw = [&](size_t payload, uint16_t checksum) {
       std::string datagram(8 + payload, '\0');
@@ -355,7 +295,6 @@ TEST_P(RemainderTest, UdpWithAWrongChecksumIsSeenByTheLinkOnly) {
     SendTo(OpenSocket(to.family(), SOCK_DGRAM), std::string(kRight, 'x'), to,
            kPort);
   });
-  sender.Join();
   receiver.Join();
   measurement.Finish([](const Packet& packet) -> Remainder {
     return packet.payload == kRight ? Remainder() : Whole("checksum", packet);
@@ -382,12 +321,11 @@ TEST_P(RemainderTest, SctpForARawSocketIsSeenByTheLinkOnly) {
   });
   receiver.Receive<int>();
   Measurement measurement(meter, lab().ClientReference());
-  Child sender(nullptr, lab().server, [&](Child::Parent&) {
+  RunChild(nullptr, lab().server, [&] {
     const int fd = OpenSocket(to.family(), SOCK_RAW, IPPROTO_SCTP);
     for (int i = 0; i < kPackets; ++i)
       SendTo(fd, std::string(kBytes, '\1'), to, 0);
   });
-  sender.Join();
   receiver.Join();
   measurement.Finish([](const Packet& packet) -> Remainder {
     return Whole(packet.protocol == IPPROTO_SCTP ? "sctp-raw" : "other",
@@ -405,18 +343,15 @@ TEST_P(RemainderTest, MulticastSentWithLoopbackIsCountedOnce) {
   MeteredCgroup& meter = World::ClientMeter();
   const Address group(v4() ? "239.77.0.2" : "ff05::78");
   Measurement measurement(meter, lab().ClientLink());
-  Child member(meter.cgroup(), lab().client, [&](Child::Parent&) {
+  RunChild(meter.cgroup(), lab().client, [&] {
     const int fd = OpenSocket(group.family(), SOCK_DGRAM);
-    const int port = Bind(fd, Address(v4() ? "0.0.0.0" : "::"));
+    const int port = Bind(fd, Any());
     JoinGroup(fd, group, "c0");
     SendToGroupsBy(fd, group.family(), "c0");
     for (int i = 0; i < 10; ++i) SendTo(fd, std::string(300, 'x'), group, port);
     ReceiveExactly(fd, 10 * 300);
   });
-  member.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(10 * 300, 0);
+  measurement.ExpectExact(10 * 300, 0);
 }
 
 // Drops one packet in eight, at random.
@@ -436,10 +371,8 @@ UniqueFd AttachDroppingProgram(const Cgroup& cgroup) {
 void ExpectExactPayloadUnderLocalDrops() {
   Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
-  TcpPlan plan;
-  plan.server = Lab::Server(testing::WithParamInterface<Family>::GetParam());
-  plan.upload = 400 << 10;
-  plan.download = 10000;
+  TcpPlan plan(Lab::Server(testing::WithParamInterface<Family>::GetParam()),
+               400 << 10, 10000);
   // IP, and TCP with a time stamp.
   EgressCounter counter(*meter.cgroup(),
                         plan.server.family() == AF_INET ? 52 : 72);
@@ -474,17 +407,10 @@ void ExpectExactPayloadUnderLocalDrops() {
 }
 
 TEST_P(RemainderTest, DropsInTheSendersOwnQdiscLeaveThePayloadExact) {
-  const auto tc = [&](const std::string& words) {
-    std::string output;
-    int status = 0;
-    lab().client.Run([&] {
-      status = RunProgram({"sh", "-c", "tc qdisc " + words}, &output);
-    });
-    ASSERT_EQ(status, 0) << output << " (no sch_tbf: load the module)";
-  };
-  tc("add dev c0 root tbf rate 80mbit burst 10000 limit 8000");
+  RunThere(lab().client, {"tc", "qdisc", "add", "dev", "c0", "root", "tbf",
+                          "rate", "80mbit", "burst", "10000", "limit", "8000"});
   ExpectExactPayloadUnderLocalDrops();
-  tc("delete dev c0 root");
+  RunThere(lab().client, {"tc", "qdisc", "delete", "dev", "c0", "root"});
 }
 
 TEST_P(RemainderTest, DropsByAnotherCgroupProgramLeaveThePayloadExact) {
@@ -509,7 +435,7 @@ TEST_P(RemainderTest, ResetsOfOnesOwnNamespaceAreSeenByTheLinkOnly) {
     return tcp.tx_bytes;
   };
   const int64_t before = unattributed();
-  Child child(meter.cgroup(), lab().client, [&](Child::Parent&) {
+  RunChild(meter.cgroup(), lab().client, [&] {
     NetNamespace inner, outer;
     const Address here = HostAddress(GetParam(), 78, 1, 1);
     const Address there = HostAddress(GetParam(), 78, 1, 2);
@@ -517,14 +443,9 @@ TEST_P(RemainderTest, ResetsOfOnesOwnNamespaceAreSeenByTheLinkOnly) {
          {&outer, "o0", MacAddress(24), {there}});
     outer.Run([&] {
       const int fd = OpenSocket(here.family(), SOCK_STREAM);
-      sockaddr_storage to = here.WithPort(9);
-      if (connect(fd, reinterpret_cast<sockaddr*>(&to), Address::Length(to)) ==
-              0 ||
-          errno != ECONNREFUSED)
-        DieWithErrno("connect");
+      BeRefused(fd, here, 9);
     });
   });
-  child.Join();
   EXPECT_EQ(unattributed() - before, 0);
 }
 
@@ -542,7 +463,7 @@ TEST_P(Ipv6RemainderTest, NeighbourDiscoveryOfOnesOwnNamespaceIsUnattributed) {
     return meter.TotalOf(Kind::kUnattributed, "unattributed").tx_packets;
   };
   const int64_t before = unattributed();
-  Child child(meter.cgroup(), lab().client, [&](Child::Parent&) {
+  RunChild(meter.cgroup(), lab().client, [&] {
     NetNamespace inner, outer;
     // Without addresses: the two have to discover each other.
     Join({&inner, "i0", MacAddress(21), {}},
@@ -557,13 +478,12 @@ TEST_P(Ipv6RemainderTest, NeighbourDiscoveryOfOnesOwnNamespaceIsUnattributed) {
     request[0] = static_cast<char>(128);
     // Until the new link is up.
     for (int i = 0; i < 100; ++i) {
-      Check(send(ping, request.data(), request.size(), 0), "send");
+      SendText(ping, request);
       pollfd ready = {ping, POLLIN, 0};
       if (poll(&ready, 1, 200) > 0) return;
     }
     DieWithErrno("no answer");
   });
-  child.Join();
   EXPECT_GE(unattributed() - before, 1);
   // Multicast listener reports go on until the kernel has removed the
   // namespaces; the next test shall see none.

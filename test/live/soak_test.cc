@@ -129,13 +129,12 @@ class SoakTest : public LiveTest {
  protected:
   void SetUp() override {
     LiveTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
     memory_ = std::make_unique<MemoryCgroup>();
     meter_ = std::make_unique<MeteredCgroup>("soak", Configuration());
     hook_ = std::make_unique<EgressCounter>(*meter_->cgroup(), 0);
     for (const bool anew : {false, true}) {
-      readers_.push_back(std::make_unique<SoakReader>(
-          meter_->pin_dir(), World::CleanLab().router_a, anew));
+      readers_.push_back(std::make_unique<SoakReader>(meter_->pin_dir(),
+                                                      lab().router_a, anew));
     }
     observer_ =
         std::make_unique<Observer>(soak_options.observer, meter_->pin_dir());
@@ -179,7 +178,7 @@ class SoakTest : public LiveTest {
   // One round: `act` is called again and again until it says that it is done.
   void Round(SoakTraffic* traffic, const std::function<bool()>& act) {
     const std::string name = std::to_string(++round_);
-    Measurement measurement(*meter_, World::CleanLab().ClientReference());
+    Measurement measurement(*meter_, lab().ClientReference());
     const SoakCounts before = traffic->Counts();
     const int64_t hook_before = hook_->Read().tx_packets;
     traffic->Start();

@@ -132,6 +132,39 @@ void SendAll(int fd, uint64_t bytes) {
   }
 }
 
+void BeRefused(int fd, const Address& address, int port) {
+  sockaddr_storage storage = address.WithPort(port);
+  if (connect(fd, Generic(&storage), Address::Length(storage)) == 0 ||
+      errno != ECONNREFUSED) {
+    DieWithErrno("connect");
+  }
+}
+
+int OpenPing(const Address& to) {
+  const bool v4 = to.family() == AF_INET;
+  const int fd = OpenSocket(to.family(), SOCK_DGRAM,
+                            v4 ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6});
+  Connect(fd, to, 0);
+  return fd;
+}
+
+void Ping(int fd, size_t bytes, int sequence) {
+  int family = 0;
+  socklen_t length = sizeof(family);
+  Check(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &length), "SO_DOMAIN");
+  std::string request(8 + bytes, '\0');
+  request[0] = static_cast<char>(family == AF_INET ? 8 : 128);
+  request[7] = static_cast<char>(sequence);
+  SendText(fd, request);
+  WaitReadable(fd);
+  char reply[512];
+  Check(recv(fd, reply, sizeof(reply), 0), "recv");
+}
+
+void SendText(int fd, const std::string& text) {
+  Check(send(fd, text.data(), text.size(), 0), "send");
+}
+
 void SendTo(int fd, const std::string& data, const Address& to, int port) {
   sockaddr_storage storage = to.WithPort(port);
   Check(sendto(fd, data.data(), data.size(), 0, Generic(&storage),

@@ -25,6 +25,11 @@ void Connect(int fd, const Address& address, int port);
 void JoinGroup(int fd, const Address& group, const std::string& link);
 // It sends to groups of that family by this link.
 void SendToGroupsBy(int fd, int family, const std::string& link);
+// connect(2) to where nothing listens.
+void BeRefused(int fd, const Address& address, int port);
+// A ping socket, and one exchange of an echo request with this payload.
+int OpenPing(const Address& to);
+void Ping(int fd, size_t bytes, int sequence = 0);
 // A new socket that is connected.
 int Connected(const Address& to, int port, int type = SOCK_STREAM);
 // A new TCP socket that listens, also where connections of others are in TIME_WAIT.
@@ -36,6 +41,7 @@ void Register(const std::string& service);  // the calling process
 void WaitReadable(int fd);
 int Accept(int listener);
 void SendAll(int fd, uint64_t bytes);
+void SendText(int fd, const std::string& text);
 void SendTo(int fd, const std::string& data, const Address& to, int port);
 uint64_t ReceiveExactly(int fd, uint64_t bytes);
 uint64_t ReceiveUntilEnd(int fd);

@@ -32,32 +32,20 @@ class TablesTest : public FamilyTest {
     small_ = nullptr;
   }
 
-  void SetUp() override {
-    FamilyTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-
   static MeteredCgroup* small_;
 };
 MeteredCgroup* TablesTest::small_ = nullptr;
 NM_FOR_BOTH_FAMILIES(TablesTest);
 
 TEST_P(TablesTest, CollisionsInTheSocketTableStayExact) {
-  Lab& lab = World::CleanLab();
   MeteredCgroup& meter = *small_;
-  TcpPlan plan;
-  plan.server = Lab::Server(GetParam());
+  TcpPlan plan(Server(), 30001, 20003);
   plan.connections = 30;
-  plan.upload = 30001;
-  plan.download = 20003;
-  Measurement measurement(meter, lab.ClientReference());
+  Measurement measurement(meter, lab().ClientReference());
   for (int round = 0; round < 2; ++round)  // entries are used again
-    RunTcp(lab.Between(meter.cgroup(), nullptr), plan);
-  UdpPlan datagrams;
-  datagrams.server = Lab::Server(GetParam());
-  datagrams.upload_count = 100;
-  datagrams.upload_size = 100;
-  RunUdp(lab.Between(meter.cgroup(), nullptr), datagrams);
+    RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
+  UdpPlan datagrams(Server(), {100, 100});
+  RunUdp(lab().Between(meter.cgroup(), nullptr), datagrams);
   measurement.Finish();
   measurement.ExpectBalance();
   const int64_t tcp = 60 * plan.upload;
@@ -67,7 +55,7 @@ TEST_P(TablesTest, CollisionsInTheSocketTableStayExact) {
 // Sends one datagram of 100 bytes from a service of its own name, by number.
 void SendAs(const MeteredCgroup& meter, const std::string& service) {
   Lab& lab = World::CleanLab();
-  Child child(meter.cgroup(), lab.client, [&](Child::Parent&) {
+  RunChild(meter.cgroup(), lab.client, [&] {
     const Address server = Lab::Server(Family::kIpv4);
     errno = Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, service);
     // A full table of names refuses; the traffic counts anyhow.
@@ -75,7 +63,6 @@ void SendAs(const MeteredCgroup& meter, const std::string& service) {
     SendTo(OpenSocket(server.family(), SOCK_DGRAM), std::string(100, 'x'),
            server, 9000);
   });
-  child.Join();
 }
 
 // The server takes datagrams, and forgets them.
@@ -83,16 +70,7 @@ class SinkTest : public LiveTest {
  protected:
   void SetUp() override {
     LiveTest::SetUp();
-    Lab& lab = World::CleanLab();
-    lab.Configure(LinkSetup());
-    sink_ = std::make_unique<Child>(
-        nullptr, lab.server, [&](Child::Parent& parent) {
-          const int fd =
-              OpenSocket(Lab::Server(Family::kIpv4).family(), SOCK_DGRAM);
-          parent.Send(Bind(fd, Lab::Server(Family::kIpv4), 9000));
-          pause();
-        });
-    sink_->Receive<int>();
+    sink_ = StartSink();
   }
   void TearDown() override {
     sink_.reset();
@@ -105,19 +83,16 @@ class SinkTest : public LiveTest {
 TEST_F(SinkTest, FullTableOfSeriesOverflowsAndLosesNothing) {
   MeteredCgroup meter("series",
                       "max_series: " + std::to_string(NM_SLOT_FIRST + 3));
-  Measurement measurement(meter, World::CleanLab().ClientReference());
+  Measurement measurement(meter, lab().ClientReference());
   for (int i = 0; i < 8; ++i) SendAs(meter, "nm-service-" + std::to_string(i));
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(8 * 100, 0);
+  measurement.ExpectExact(8 * 100, 0);
   int64_t overflow = 0, named = 0;
   for (const Sample& sample : meter.Samples())
     (sample.kind == Kind::kOverflow ? overflow : named) += sample.tx_packets;
   EXPECT_EQ(named, 3);
   EXPECT_EQ(overflow, 5);
-  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
-  ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(Misattributed(*health, "packets", "series_full"), 5u);
+  const Health health = meter.ReadHealth();
+  EXPECT_EQ(Misattributed(health, "packets", "series_full"), 5u);
 }
 
 // A socket that found no room stayed in overflow for all its life, also when the
@@ -126,18 +101,18 @@ TEST_F(SinkTest, SocketsLeaveOverflowWhenTheTableHasGrown) {
   MeteredCgroup meter("leave",
                       "max_series: " + std::to_string(NM_SLOT_FIRST + 1));
   SendAs(meter, "nm-first");  // takes the one slot
-  Child server(nullptr, World::CleanLab().server, [](Child::Parent& parent) {
+  Child server(nullptr, lab().server, [](Child::Parent& parent) {
     const Address any = Lab::Server(Family::kIpv4);
     Listen(any, 8710, 1);
     parent.Send(0);
     WaitReadable(parent.fd());
   });
   server.Receive<int>();
-  Measurement measurement(meter, World::CleanLab().ClientReference());
+  Measurement measurement(meter, lab().ClientReference());
   std::vector<std::unique_ptr<Child>> clients;
   for (const bool tcp : {false, true}) {
     clients.push_back(std::make_unique<Child>(
-        meter.cgroup(), World::CleanLab().client, [tcp](Child::Parent& parent) {
+        meter.cgroup(), lab().client, [tcp](Child::Parent& parent) {
           const Address to = Lab::Server(Family::kIpv4);
           const int fd =
               OpenSocket(to.family(), tcp ? SOCK_STREAM : SOCK_DGRAM);
@@ -185,23 +160,21 @@ TEST_F(SinkTest, SocketsLeaveOverflowWhenTheTableHasGrown) {
 // the error of the last one.
 std::pair<int, int> AddNames(const MeteredCgroup& meter, uid_t user,
                              int count) {
-  Child child(meter.cgroup(), World::CleanLab().client,
-              [=](Child::Parent& parent) {
-                const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
-                if (user != 0 && setuid(user) != 0) _exit(1);
-                const std::string prefix = "user" + std::to_string(user) + "-";
-                int done = 0, error = 0;
-                for (int i = 0; i < count; ++i) {
-                  error = Control(fd, i % 2 == 0 ? NM_REGISTER : NM_TAG,
-                                  prefix + std::to_string(i));
-                  if (error == 0) ++done;
-                }
-                // What there is already costs nothing.
-                if (done > 0 && Control(fd, NM_REGISTER, prefix + "0") != 0)
-                  _exit(1);
-                parent.Send(done);
-                parent.Send(error);
-              });
+  Child child(meter.cgroup(), lab().client, [=](Child::Parent& parent) {
+    const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+    if (user != 0 && setuid(user) != 0) _exit(1);
+    const std::string prefix = "user" + std::to_string(user) + "-";
+    int done = 0, error = 0;
+    for (int i = 0; i < count; ++i) {
+      error = Control(fd, i % 2 == 0 ? NM_REGISTER : NM_TAG,
+                      prefix + std::to_string(i));
+      if (error == 0) ++done;
+    }
+    // What there is already costs nothing.
+    if (done > 0 && Control(fd, NM_REGISTER, prefix + "0") != 0) _exit(1);
+    parent.Send(done);
+    parent.Send(error);
+  });
   const int done = child.Receive<int>();
   const int error = child.Receive<int>();
   child.Join();
@@ -214,19 +187,16 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   EXPECT_EQ(AddNames(meter, 4711, 100), std::make_pair(32, EPERM));
   EXPECT_EQ(AddNames(meter, 4712, 20), std::make_pair(20, 0));
   EXPECT_EQ(AddNames(meter, 0, 100), std::make_pair(100, 0));
-  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
-  ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(Misattributed(*health, "names", "over_quota"), 68u);
-  EXPECT_EQ(Misattributed(*health, "names", "full"), 0u);
+  const Health health = meter.ReadHealth();
+  EXPECT_EQ(Misattributed(health, "names", "over_quota"), 68u);
+  EXPECT_EQ(Misattributed(health, "names", "full"), 0u);
   // Nor by programs that it executes: they count, but as overflow.
-  Measurement measurement(meter, World::CleanLab().ClientReference());
+  Measurement measurement(meter, lab().ClientReference());
   const auto execute = [&meter](const std::string& name,
                                 std::vector<std::string> script) {
     const std::string path = CopyOfActor(name);
     script.emplace_back("udp=10.77.3.2/9000/1/100");
-    Child child(meter.cgroup(), World::CleanLab().client,
-                [&](Child::Parent&) { ExecActor(path, script); });
-    child.Join();
+    RunChild(meter.cgroup(), lab().client, [&] { ExecActor(path, script); });
   };
   execute("nm-of-user", {"user=4711"});
   execute("nm-of-root", {});
@@ -241,10 +211,9 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
 TEST_F(SinkTest, UsersMayNotTakeAllNames) {
   MeteredCgroup meter("capped-names", "max_names: 256");
   const auto names = [&meter] {
-    const absl::StatusOr<Health> health = meter.meter().ReadHealth();
-    EXPECT_TRUE(health.ok()) << health.status();
-    EXPECT_EQ(Misattributed(*health, "names", "full"), 0u);
-    return health->names;
+    const Health health = meter.ReadHealth();
+    EXPECT_EQ(Misattributed(health, "names", "full"), 0u);
+    return health.names;
   };
   for (uid_t user = 4711; user < 4717; ++user) {
     EXPECT_EQ(AddNames(meter, user, 40).first, 32) << user;
@@ -266,18 +235,17 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
                       "max_series: " + std::to_string(NM_SLOT_FIRST + 5) +
                           "\nmax_names: " + std::to_string(NM_NAME_FIRST + 5) +
                           "\ndestinations: []");
-  Measurement measurement(meter, World::CleanLab().ClientReference());
-  Child other(meter.cgroup(), World::CleanLab().client,
-              [](Child::Parent& parent) {
-                const Address to = Lab::Server(Family::kIpv4);
-                Register("nm-other");
-                const int fd = OpenSocket(to.family(), SOCK_DGRAM);
-                for (;;) {
-                  SendTo(fd, std::string(100, 'x'), to, 9000);
-                  parent.Send(0);
-                  if (parent.Receive<int>() != 0) break;
-                }
-              });
+  Measurement measurement(meter, lab().ClientReference());
+  Child other(meter.cgroup(), lab().client, [](Child::Parent& parent) {
+    const Address to = Lab::Server(Family::kIpv4);
+    Register("nm-other");
+    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+    for (;;) {
+      SendTo(fd, std::string(100, 'x'), to, 9000);
+      parent.Send(0);
+      if (parent.Receive<int>() != 0) break;
+    }
+  });
   constexpr int kRounds = 4;  // more than there is room for
   for (int round = 0; round < kRounds; ++round) {
     other.Receive<int>();
@@ -293,9 +261,8 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
                            &output),
                 0)
           << output;
-      const absl::StatusOr<Health> health = meter.meter().ReadHealth();
-      ASSERT_TRUE(health.ok()) << health.status();
-      if (health->evicted_series >= (round + 1) * 3u) break;
+      const Health health = meter.ReadHealth();
+      if (health.evicted_series >= (round + 1) * 3u) break;
       usleep(50000);
     }
     EXPECT_EQ(meter.TotalOf(Kind::kEvicted, "service").tx_payload,
@@ -305,15 +272,12 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
     other.Send(round + 1 == kRounds ? 1 : 0);
   }
   other.Join();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(kRounds * 400, 0);
-  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
-  ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->evicted_series, kRounds * 3u);
-  EXPECT_GE(health->evicted_names, kRounds * 3u);
-  EXPECT_EQ(Misattributed(*health, "packets", "series_full"), 0u);
-  EXPECT_EQ(Misattributed(*health, "names", "full"), 0u);
+  measurement.ExpectExact(kRounds * 400, 0);
+  const Health health = meter.ReadHealth();
+  EXPECT_EQ(health.evicted_series, kRounds * 3u);
+  EXPECT_GE(health.evicted_names, kRounds * 3u);
+  EXPECT_EQ(Misattributed(health, "packets", "series_full"), 0u);
+  EXPECT_EQ(Misattributed(health, "names", "full"), 0u);
 }
 
 // Nor series: one socket with a few names of services and destinations made as many
@@ -322,7 +286,7 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
 TEST_F(SinkTest, UsersMayNotTakeAllSeries) {
   MeteredCgroup meter("capped-series", "max_series: 256\nmax_names: 1024");
   const auto make_series = [&meter](uid_t user, int services, int tags) {
-    Child child(meter.cgroup(), World::CleanLab().client, [=](Child::Parent&) {
+    RunChild(meter.cgroup(), lab().client, [=] {
       const int roots = OpenSocket(AF_INET, SOCK_DGRAM);
       if (user != 0 && setuid(user) != 0) _exit(1);
       const int fd = user % 2 == 0 ? OpenSocket(AF_INET, SOCK_DGRAM) : roots;
@@ -336,14 +300,12 @@ TEST_F(SinkTest, UsersMayNotTakeAllSeries) {
         }
       }
     });
-    child.Join();
   };
   const auto series = [&meter] {
-    const absl::StatusOr<Health> health = meter.meter().ReadHealth();
-    EXPECT_TRUE(health.ok()) << health.status();
-    return health.ok() ? health->series : 0;
+    const Health health = meter.ReadHealth();
+    return health.series;
   };
-  Measurement measurement(meter, World::CleanLab().ClientReference());
+  Measurement measurement(meter, lab().ClientReference());
   make_series(4711, 8, 8);
   EXPECT_EQ(series(), 32u);
   for (uid_t user = 4712; user < 4720; ++user) make_series(user, 8, 8);
@@ -351,46 +313,35 @@ TEST_F(SinkTest, UsersMayNotTakeAllSeries) {
   EXPECT_EQ(series(), all_users);
   make_series(0, 2, 10);
   EXPECT_EQ(series(), all_users + 20);
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload((9 * 64 + 20) * 100, 0);
-  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
-  ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(Misattributed(*health, "packets", "series_over_quota"),
+  measurement.ExpectExact((9 * 64 + 20) * 100, 0);
+  const Health health = meter.ReadHealth();
+  EXPECT_EQ(Misattributed(health, "packets", "series_over_quota"),
             9u * 64 - all_users);
-  EXPECT_EQ(Misattributed(*health, "packets", "series_full"), 0u);
+  EXPECT_EQ(Misattributed(health, "packets", "series_full"), 0u);
 }
 
 // A meter sees the cgroups below its own, too, those with a meter included. What another
 // one counts of the same packets is nothing to it.
 TEST_F(SinkTest, TwoMetersOnOneCgroupAreBothExact) {
-  Lab& lab = World::CleanLab();
   const auto cgroup = std::make_shared<Cgroup>("twice");
   MeteredCgroup one(cgroup, "twice-one"), other(cgroup, "twice-other");
   MeteredCgroup below("twice/below");
   for (Family family : {Family::kIpv4, Family::kIpv6}) {
-    TcpPlan plan;
-    plan.server = Lab::Server(family);
-    plan.upload = 300001;
-    plan.download = 200003;
-    Measurement of_one(one, lab.ClientReference());
-    Measurement of_other(other, lab.ClientReference());
-    Measurement of_below(below, lab.ClientReference());
-    RunTcp(lab.Between(below.cgroup(), nullptr), plan);
+    TcpPlan plan(Lab::Server(family), 300001, 200003);
+    Measurement of_one(one, lab().ClientReference());
+    Measurement of_other(other, lab().ClientReference());
+    Measurement of_below(below, lab().ClientReference());
+    RunTcp(lab().Between(below.cgroup(), nullptr), plan);
     for (Measurement* measurement : {&of_one, &of_other, &of_below}) {
-      measurement->Finish();
-      measurement->ExpectBalance();
-      measurement->ExpectPayload(plan.upload, plan.download);
+      measurement->ExpectExact(plan.upload, plan.download);
     }
     // And what is beside the inner one is the outer ones' alone.
-    Measurement beside_one(one, lab.ClientReference());
-    Measurement beside_other(other, lab.ClientReference());
+    Measurement beside_one(one, lab().ClientReference());
+    Measurement beside_other(other, lab().ClientReference());
     below.CountFromNow();
-    RunTcp(lab.Between(cgroup.get(), nullptr), plan);
+    RunTcp(lab().Between(cgroup.get(), nullptr), plan);
     for (Measurement* measurement : {&beside_one, &beside_other}) {
-      measurement->Finish();
-      measurement->ExpectBalance();
-      measurement->ExpectPayload(plan.upload, plan.download);
+      measurement->ExpectExact(plan.upload, plan.download);
     }
     EXPECT_EQ(below.Samples().size(), 0u);
   }

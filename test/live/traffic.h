@@ -33,6 +33,10 @@ enum class FirstToClose {
 };
 
 struct TcpPlan {
+  TcpPlan() = default;
+  TcpPlan(const Address& to, uint64_t upload_bytes, uint64_t download_bytes)
+      : server(to), upload(upload_bytes), download(download_bytes) {}
+
   Address server;
   Address listen;  // if not set: server
   int port = 0;    // 0: any
@@ -74,7 +78,19 @@ struct TcpResult {
 // both ends have ended.
 TcpResult RunTcp(const Ends& ends, const TcpPlan& plan);
 
+struct Datagrams {
+  int count, size;
+};
+
 struct UdpPlan {
+  UdpPlan() = default;
+  UdpPlan(const Address& to, Datagrams up, Datagrams down = {0, 0})
+      : server(to),
+        upload_count(up.count),
+        upload_size(up.size),
+        download_count(down.count),
+        download_size(down.size) {}
+
   Address server;
   int upload_count = 0;  // datagrams
   int upload_size = 0;

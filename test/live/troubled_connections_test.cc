@@ -52,13 +52,7 @@ void ExpectResetsReceived(const TcpConnections& seen, uint64_t expected) {
   EXPECT_EQ(seen.resets_received, expected);
 }
 
-class TroubledConnectionsTest : public FamilyTest {
- protected:
-  void SetUp() override {
-    FamilyTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-};
+class TroubledConnectionsTest : public FamilyTest {};
 NM_FOR_BOTH_FAMILIES(TroubledConnectionsTest);
 
 // A RST counts at the side that sent it as sent, at the other one as received. Closing
@@ -66,46 +60,41 @@ NM_FOR_BOTH_FAMILIES(TroubledConnectionsTest);
 // socket was told; all else comes before it.
 TEST_P(TroubledConnectionsTest, ResetsAreThoseOfTheSideThatSentThem) {
   constexpr int kConnections = 9;
-  Lab& lab = World::CleanLab();
-  Child server(World::ServerMeter().cgroup(), lab.server,
-               [](Child::Parent& parent) {
-                 const int listener =
-                     Listen(Lab::Server(GetParam()), kServerPort, kConnections);
-                 parent.Send(0);
-                 std::vector<int> accepted;
-                 for (int i = 0; i < kConnections; ++i) {
-                   accepted.push_back(Accept(listener));
-                   SendAll(accepted.back(), 100);
-                   ReceiveExactly(accepted.back(), 1);
-                 }
-                 parent.Receive<int>();
-                 // The last three; the client has closed the others.
-                 for (int i = 6; i < kConnections; ++i) Abort(accepted[i]);
-                 parent.Send(0);
-                 parent.Receive<int>();
-               });
+  Child server = AtServer([](Child::Parent& parent) {
+    const int listener = Listen(Server(), kServerPort, kConnections);
+    parent.Send(0);
+    std::vector<int> accepted;
+    for (int i = 0; i < kConnections; ++i) {
+      accepted.push_back(Accept(listener));
+      SendAll(accepted.back(), 100);
+      ReceiveExactly(accepted.back(), 1);
+    }
+    parent.Receive<int>();
+    // The last three; the client has closed the others.
+    for (int i = 6; i < kConnections; ++i) Abort(accepted[i]);
+    parent.Send(0);
+    parent.Receive<int>();
+  });
   server.Receive<int>();
   const Since client_meter(World::ClientMeter());
   const Since server_meter(World::ServerMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client,
-               [](Child::Parent& parent) {
-                 const Address to = Lab::Server(GetParam());
-                 std::vector<int> open;
-                 for (int i = 0; i < kConnections; ++i) {
-                   open.push_back(OpenSocket(to.family(), SOCK_STREAM));
-                   Connect(open.back(), to, kServerPort);
-                   SendAll(open.back(), 1);
-                   WaitReadable(open.back());
-                 }
-                 for (int i = 0; i < 3; ++i) {
-                   ReceiveExactly(open[i], 100);
-                   Abort(open[i]);
-                 }
-                 for (int i = 3; i < 6; ++i)
-                   close(open[i]);  // 100 bytes unread
-                 parent.Send(0);
-                 parent.Receive<int>();
-               });
+  Child client = AtClient([](Child::Parent& parent) {
+    const Address to = Server();
+    std::vector<int> open;
+    for (int i = 0; i < kConnections; ++i) {
+      open.push_back(OpenSocket(to.family(), SOCK_STREAM));
+      Connect(open.back(), to, kServerPort);
+      SendAll(open.back(), 1);
+      WaitReadable(open.back());
+    }
+    for (int i = 0; i < 3; ++i) {
+      ReceiveExactly(open[i], 100);
+      Abort(open[i]);
+    }
+    for (int i = 3; i < 6; ++i) close(open[i]);  // 100 bytes unread
+    parent.Send(0);
+    parent.Receive<int>();
+  });
   client.Receive<int>();
   server.Send(0);
   server.Receive<int>();
@@ -131,31 +120,28 @@ TEST_P(TroubledConnectionsTest, ResetsAreThoseOfTheSideThatSentThem) {
 // The bug: data that comes after close(2) makes the kernel send a RST, and end the
 // socket as if one had come. It counted as received.
 TEST_P(TroubledConnectionsTest, DataAfterCloseIsAnsweredWithAResetOfOurs) {
-  Lab& lab = World::CleanLab();
-  Child server(
-      World::ServerMeter().cgroup(), lab.server, [](Child::Parent& parent) {
-        const int listener = Listen(Lab::Server(GetParam()), kServerPort, 1);
-        parent.Send(0);
-        const int fd = Accept(listener);
-        ReceiveUntilEnd(fd);
-        // Data that acknowledges the FIN ends the socket without an error.
-        usleep(300000);
-        SendAll(fd, 100);
-        pollfd ended = {fd, POLLERR, 0};
-        poll(&ended, 1, 10000);
-        close(fd);
-      });
+  Child server = AtServer([](Child::Parent& parent) {
+    const int listener = Listen(Server(), kServerPort, 1);
+    parent.Send(0);
+    const int fd = Accept(listener);
+    ReceiveUntilEnd(fd);
+    // Data that acknowledges the FIN ends the socket without an error.
+    usleep(300000);
+    SendAll(fd, 100);
+    pollfd ended = {fd, POLLERR, 0};
+    poll(&ended, 1, 10000);
+    close(fd);
+  });
   server.Receive<int>();
   const Since client_meter(World::ClientMeter());
   const Since server_meter(World::ServerMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
-    const Address to = Lab::Server(GetParam());
+  RunAtClient([] {
+    const Address to = Server();
     const int fd = Connected(to, kServerPort);
     // Longer than 60 s it stays a socket, which waits for the peer's FIN.
     SetOption(fd, IPPROTO_TCP, TCP_LINGER2, 90);
     close(fd);
   });
-  client.Join();
   server.Join();
   const TcpConnections ours = client_meter.AfterClosed(1);
   const TcpConnections theirs = server_meter.AfterClosed(1);
@@ -168,31 +154,28 @@ TEST_P(TroubledConnectionsTest, DataAfterCloseIsAnsweredWithAResetOfOurs) {
 // SYNs to a host that never answers. How many there are depends on the kernel
 // (tcp_syn_linear_timeouts of Linux 6.5), so TCP_INFO is the reference.
 TEST_P(TroubledConnectionsTest, SynsThatNobodyAnswersTimeOut) {
-  Lab& lab = World::CleanLab();
-  const Address silent(GetParam() == Family::kIpv4 ? kSilent4 : kSilent6);
+  const Address silent(v4() ? kSilent4 : kSilent6);
   // A frame to an address that no interface has.
-  lab.router_b.AddNeighbour("b1", silent, MacAddress(77));
+  lab().router_b.AddNeighbour("b1", silent, MacAddress(77));
   const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client,
-               [&silent](Child::Parent& parent) {
-                 // A connect(2) that waits, and fails, forgets the numbers.
-                 const int fd =
-                     OpenSocket(silent.family(), SOCK_STREAM | SOCK_NONBLOCK);
-                 SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 2500);
-                 const sockaddr_storage where = silent.WithPort(kServerPort);
-                 if (connect(fd, reinterpret_cast<const sockaddr*>(&where),
-                             Address::Length(where)) == 0 ||
-                     errno != EINPROGRESS) {
-                   _exit(1);
-                 }
-                 WaitReadable(fd);
-                 parent.Send<uint64_t>(TcpInfo(fd).tcpi_total_retrans);
-                 parent.Send<uint64_t>(TotalTimeouts(fd));
-               });
+  Child client = AtClient([&silent](Child::Parent& parent) {
+    // A connect(2) that waits, and fails, forgets the numbers.
+    const int fd = OpenSocket(silent.family(), SOCK_STREAM | SOCK_NONBLOCK);
+    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 2500);
+    const sockaddr_storage where = silent.WithPort(kServerPort);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&where),
+                Address::Length(where)) == 0 ||
+        errno != EINPROGRESS) {
+      _exit(1);
+    }
+    WaitReadable(fd);
+    parent.Send<uint64_t>(TcpInfo(fd).tcpi_total_retrans);
+    parent.Send<uint64_t>(TotalTimeouts(fd));
+  });
   const uint64_t segments = client.Receive<uint64_t>();
   const uint64_t timeouts = client.Receive<uint64_t>();
   client.Join();
-  lab.router_b.DeleteNeighbour("b1", silent);
+  lab().router_b.DeleteNeighbour("b1", silent);
   const TcpConnections seen = meter.Now();
   EXPECT_EQ(seen.failed, 1u);
   EXPECT_EQ(seen.opened + seen.closed + seen.resets_received, 0u);
@@ -216,17 +199,17 @@ TEST_P(TroubledConnectionsTest, RetransmissionsAreThoseOfTcpInfo) {
   const auto see = [](int fd) {
     return Seen{TcpInfo(fd).tcpi_total_retrans, TotalTimeouts(fd)};
   };
-  Child server(
-      World::ServerMeter().cgroup(), lab.server, [&see](Child::Parent& parent) {
-        const int listener = Listen(Lab::Server(GetParam()), kServerPort, 1);
-        parent.Send(0);
-        const int fd = Accept(listener);
-        ReceiveExactly(fd, kBytes);
-        SendAll(fd, kBytes);
-        ReceiveExactly(fd, 1);
-        parent.Send(see(fd));
-        parent.Receive<int>();
-      });
+  Child server(World::ServerMeter().cgroup(), lab.server,
+               [&see](Child::Parent& parent) {
+                 const int listener = Listen(Server(), kServerPort, 1);
+                 parent.Send(0);
+                 const int fd = Accept(listener);
+                 ReceiveExactly(fd, kBytes);
+                 SendAll(fd, kBytes);
+                 ReceiveExactly(fd, 1);
+                 parent.Send(see(fd));
+                 parent.Receive<int>();
+               });
   server.Receive<int>();
   const Since client_meter(World::ClientMeter());
   const Since server_meter(World::ServerMeter());
@@ -235,7 +218,7 @@ TEST_P(TroubledConnectionsTest, RetransmissionsAreThoseOfTcpInfo) {
   lab.wire->Impair(loss, loss);
   Child client(World::ClientMeter().cgroup(), lab.client,
                [&see](Child::Parent& parent) {
-                 const Address to = Lab::Server(GetParam());
+                 const Address to = Server();
                  const int fd = Connected(to, kServerPort);
                  SendAll(fd, kBytes);
                  ReceiveExactly(fd, kBytes);
@@ -251,7 +234,7 @@ TEST_P(TroubledConnectionsTest, RetransmissionsAreThoseOfTcpInfo) {
                  parent.Receive<int>();
                });
   client.Receive<int>();
-  const Address address = Lab::Server(GetParam());
+  const Address address = Server();
   lab.router_b.AddNeighbour("b1", address, MacAddress(77));
   client.Send(0);
   client.Receive<int>();

@@ -20,19 +20,12 @@ namespace {
 
 // The parameter is the family without and within.
 class TunnelTest : public FamilyTest {
- protected:
-  void SetUp() override {
-    FamilyTest::SetUp();
-    lab().Configure(LinkSetup());
-  }
-  // No later test meets these devices.
+ protected:  // No later test meets these devices.
   void TearDown() override {
     World::ForgetLabs();
     FamilyTest::TearDown();
   }
 
-  static Lab& lab() { return World::CleanLab(); }
-  static bool v4() { return GetParam() == Family::kIpv4; }
   static Address Inner(int host) {
     return Address((v4() ? "10.79.0." : "fd79::") + std::to_string(host));
   }
@@ -67,10 +60,7 @@ TEST_P(TunnelTest, VxlanCountsWhatIsWithin) {
     end.AddNeighbour("x0", Inner(client ? 2 : 1), MacAddress(client ? 32 : 31));
   }
   MeteredCgroup& meter = World::ClientMeter();
-  TcpPlan plan;
-  plan.server = Inner(2);
-  plan.upload = 300007;
-  plan.download = 200003;
+  TcpPlan plan(Inner(2), 300007, 200003);
   plan.begin_client = [] { Register("tunnel-vxlan"); };
   Measurement measurement(meter, lab().ClientReference());
   RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
@@ -152,7 +142,7 @@ void Vpn(int tun, int count, int port, const Address& server, bool v4,
 TEST_P(TunnelTest, TunCountsWithinAndAround) {
   constexpr int kCount = 200, kBytes = 700;
   MeteredCgroup& meter = World::ClientMeter();
-  const Address server = Lab::Server(GetParam());
+  const Address server = Server();
   Child echo(nullptr, lab().server, [&](Child::Parent& parent) {
     const int fd = OpenSocket(server.family(), SOCK_DGRAM);
     parent.Send(Bind(fd, server));
@@ -188,7 +178,7 @@ TEST_P(TunnelTest, TunCountsWithinAndAround) {
   Measurement measurement(meter, lab().ClientReference());
   vpn.Send(0);
   vpn.Receive<int>();
-  Child client(meter.cgroup(), lab().client, [&](Child::Parent&) {
+  RunChild(meter.cgroup(), lab().client, [&] {
     Register("tunnel-user");
     const int fd = OpenSocket(server.family(), SOCK_DGRAM);
     Connect(fd, Inner(2), 9000);
@@ -197,7 +187,6 @@ TEST_P(TunnelTest, TunCountsWithinAndAround) {
       ReceiveExactly(fd, kBytes);
     }
   });
-  client.Join();
   const auto report = vpn.Receive<TunReport>();
   vpn.Send(0);
   vpn.Join();

@@ -240,6 +240,12 @@ class UplinksTest : public FamilyTest {
 
   Address Server() const { return At(GetParam(), kServer, 1); }
 
+  static void ExpectNothingLocal(const std::vector<std::string>& uplinks) {
+    for (const std::string& uplink : uplinks) {
+      ExpectEqual(Totals(), Local(uplink), "uplink '" + uplink + "'");
+    }
+  }
+
   // One connection from there to the server, and a socket of UDP that sends beside
   // it; `between` is called before each round. Returns the bytes that the client's
   // TCP sent again: on a slow machine it probes for a lost tail that only is late.
@@ -338,9 +344,7 @@ TEST_P(UplinksTest, LocalAndForwardedAreWhatEachUplinkCounted) {
                 "in use");
     ExpectEqual(Totals(), links.Of(way == Way::kSatellite ? "lte0" : "sat0"),
                 "not in use");
-    ExpectEqual(Totals(), Local("lan"), "lan");
-    ExpectEqual(Totals(), Local("other"), "other");
-    ExpectEqual(Totals(), Local(""), "none");
+    ExpectNothingLocal({"lan", "other", ""});
     const std::string in_use = way == Way::kSatellite ? "satellite" : "mobile";
     for (const auto& [link, uplink] : kUplinks) {
       const Uplink &was = before[uplink], &now = after[uplink];
@@ -381,13 +385,12 @@ TEST_P(UplinksTest, ForwardedSctpCountsAsItsSegments) {
     ReceiveExactly(Accept(listener), 200000);
   });
   const int port = server.Receive<int>();
-  Child client(nullptr, lab_->lan, [&](Child::Parent&) {
+  RunChild(nullptr, lab_->lan, [&] {
     const int fd = OpenSocket(family, SOCK_STREAM, IPPROTO_SCTP);
     Connect(fd, to, port);
     SendAll(fd, 200000);
     close(fd);
   });
-  client.Join();
   server.Join();
   AwaitQuiet(lab_->gateway);
   lab_->lan.SetFeatures("l0", whole, false);
@@ -429,8 +432,7 @@ TEST_P(UplinksTest, AConnectionThatMovesCountsWhereItsPacketsPass) {
   EXPECT_EQ(satellite.rx_payload + mobile.rx_payload,
             kRounds * (50003 + 5 * 700));
   EXPECT_EQ(satellite.tx_retransmit + mobile.tx_retransmit, sent_again);
-  ExpectEqual(Totals(), Local("other"), "other");
-  ExpectEqual(Totals(), Local(""), "none");
+  ExpectNothingLocal({"other", ""});
 }
 
 TEST_P(UplinksTest, WhatMovesBeforeItIsNamedCountsWhereItPassed) {
@@ -450,7 +452,7 @@ TEST_P(UplinksTest, WhatMovesBeforeItIsNamedCountsWhereItPassed) {
     const int fd = Connected(to, 80);
     parent.Send(0);
     parent.Receive<int>();
-    Check(send(fd, request.data(), request.size(), 0), "send");
+    SendText(fd, request);
     ReceiveExactly(fd, 10007);
     Check(shutdown(fd, SHUT_WR), "shutdown");
     ReceiveUntilEnd(fd);
@@ -482,7 +484,7 @@ TEST_P(UplinksTest, WhatMovesBeforeItIsNamedCountsWhereItPassed) {
 TEST_P(UplinksTest, ServicesOfTheLanAndTheProxyHaveTheirOwn) {
   const Links links(lab_->gateway);
   const Address own = At(GetParam(), 3, 1);
-  const Address loopback(GetParam() == Family::kIpv4 ? "127.0.0.1" : "::1");
+  const Address loopback(v4() ? "127.0.0.1" : "::1");
   Child service(meter_->cgroup(), lab_->gateway, [&](Child::Parent& parent) {
     const int listener = OpenSocket(own.family(), SOCK_STREAM);
     const int port = Bind(listener, own);
@@ -503,7 +505,7 @@ TEST_P(UplinksTest, ServicesOfTheLanAndTheProxyHaveTheirOwn) {
     ReceiveUntilEnd(fd);
   });
   const int port = service.Receive<int>();
-  Child client(nullptr, lab_->lan, [&](Child::Parent&) {
+  RunChild(nullptr, lab_->lan, [&] {
     const int fd = Connected(own, port);
     // Data that race with the end of the handshake pass the ingress hook twice
     // (req_stolen in tcp_v4_rcv()). QEMU gives each CPU 100 ms before the next.
@@ -511,7 +513,6 @@ TEST_P(UplinksTest, ServicesOfTheLanAndTheProxyHaveTheirOwn) {
     SendAll(fd, 3001);
     ReceiveUntilEnd(fd);
   });
-  client.Join();
   service.Join();
   AwaitQuiet(lab_->gateway);
   Totals expected = links.Of("lan0");
@@ -535,14 +536,13 @@ TEST_P(UplinksTest, AnInterfaceCountsFromItsFirstPacketAndAsItIsCalled) {
   GatewayLab::Settle();
   const LinkCounters before = lab_->gateway.Counters("wwan7");
   const auto send = [&](int datagrams) {
-    Child child(meter_->cgroup(), lab_->gateway, [&](Child::Parent&) {
+    RunChild(meter_->cgroup(), lab_->gateway, [&] {
       const Address to = At(GetParam(), network, 2);
       const int udp = OpenSocket(to.family(), SOCK_DGRAM);
       for (int i = 0; i < datagrams; ++i) {
         SendTo(udp, std::string(100, 'x'), to, 9);
       }
     });
-    child.Join();
   };
   send(3);
   EXPECT_EQ(Local("satellite").tx_payload, 300);
@@ -567,9 +567,7 @@ TEST_P(UplinksTest, SocketsOfAnotherNamespaceHaveNone) {
   const Links links(lab_->gateway);
   Talk(meter_->cgroup(), lab_->lan, [](int) {});
   const Totals none = Local("");
-  ExpectEqual(Totals(), Local("satellite"), "satellite");
-  ExpectEqual(Totals(), Local("lan"), "lan");
-  ExpectEqual(Totals(), Local("other"), "other");
+  ExpectNothingLocal({"satellite", "lan", "other"});
   // It was forwarded, as all that the LAN has.
   ExpectEqual(none, links.Of("sat0"), "sat0");
 }

@@ -33,6 +33,18 @@ T& Once(std::unique_ptr<T>* thing, const Arguments&... arguments) {
   return **thing;
 }
 
+// Its output if it failed, or nothing.
+std::string TryThere(const NetNamespace& where,
+                     const std::vector<std::string>& command) {
+  std::string output;
+  int status = 0;
+  where.Run([&] { status = RunProgram(command, &output); });
+  if (status == 0) return "";
+  std::string line;
+  for (const std::string& word : command) line += word + " ";
+  return line + "(" + std::to_string(status) + "): " + output;
+}
+
 }  // namespace
 
 bool KernelHas(int family, int type, int protocol, const std::string& module) {
@@ -74,7 +86,21 @@ void World::Close() {
   TheWorld().of_configuration.clear();
 }
 
-void LiveTest::SetUp() { alarm(5 * kTimeoutMs / 1000); }
+std::unique_ptr<Child> StartSink() {
+  auto sink =
+      std::make_unique<Child>(nullptr, lab().server, [](Child::Parent& parent) {
+        Bind(OpenSocket(AF_INET6, SOCK_DGRAM), Address("::"), kSinkPort);
+        parent.Send(0);
+        pause();
+      });
+  sink->Receive<int>();
+  return sink;
+}
+
+void LiveTest::SetUp() {
+  alarm(5 * kTimeoutMs / 1000);
+  lab().Configure(LinkSetup());
+}
 
 void LiveTest::TearDown() {
   alarm(0);
@@ -88,23 +114,28 @@ Remainder SynAckSent(const Packet& packet) {
   return Whole("syn-ack", packet);
 }
 
-std::string TryIp(const NetNamespace& where,
-                  const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {"ip"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  std::string output;
-  int status = 0;
-  where.Run([&] { status = RunProgram(command, &output); });
-  if (status == 0) return "";
-  std::string line;
-  for (const std::string& word : command) line += word + " ";
-  return line + "(" + std::to_string(status) + "): " + output;
+void RunThere(const NetNamespace& where,
+              const std::vector<std::string>& command) {
+  const std::string error = TryThere(where, command);
+  if (!error.empty()) Die(error);
 }
 
-void Ip(const NetNamespace& where, const std::vector<std::string>& arguments) {
-  const std::string error = TryIp(where, arguments);
-  if (error.empty()) return;
-  Die(error);
+std::string TryIp(const NetNamespace& where,
+                  std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "ip");
+  return TryThere(where, arguments);
+}
+
+void Ip(const NetNamespace& where, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "ip");
+  RunThere(where, arguments);
+}
+
+void IpTables(const NetNamespace& where, Family family,
+              std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(),
+                   {family == Family::kIpv4 ? "iptables" : "ip6tables", "-w"});
+  RunThere(where, arguments);
 }
 
 }  // namespace internal

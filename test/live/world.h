@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,26 @@ class World {
   static void ForgetLabs();
 };
 
-// Ends the process when a test takes too long; the janitor cleans up.
+inline Lab& lab() { return World::CleanLab(); }
+
+// A child at one end of the clean lab, in the cgroup of the meter there.
+inline Child AtClient(const std::function<void(Child::Parent&)>& body) {
+  return Child(World::ClientMeter().cgroup(), lab().client, body);
+}
+inline Child AtServer(const std::function<void(Child::Parent&)>& body) {
+  return Child(World::ServerMeter().cgroup(), lab().server, body);
+}
+inline void RunAtClient(const std::function<void()>& body) {
+  RunChild(World::ClientMeter().cgroup(), lab().client, body);
+}
+
+// A child at the server, without a meter, that takes datagrams of both families at this
+// port and forgets them.
+constexpr int kSinkPort = 9000;
+std::unique_ptr<Child> StartSink();
+
+// Ends the process when a test takes too long; the janitor cleans up. Each test finds
+// the clean lab as it was made.
 class LiveTest : public testing::Test {
  protected:
   void SetUp() override;
@@ -46,10 +66,16 @@ class LiveTest : public testing::Test {
 // own socket.
 Remainder SynAckSent(const Packet& packet);
 
-// Runs ip(8) there. Returns its output if it failed, or nothing.
+// Runs a program there.
+void RunThere(const NetNamespace& where,
+              const std::vector<std::string>& command);
+// ip(8). The first returns its output if it failed, or nothing.
 std::string TryIp(const NetNamespace& where,
-                  const std::vector<std::string>& arguments);
-void Ip(const NetNamespace& where, const std::vector<std::string>& arguments);
+                  std::vector<std::string> arguments);
+void Ip(const NetNamespace& where, std::vector<std::string> arguments);
+// ip6tables(8) for addresses of IPv6.
+void IpTables(const NetNamespace& where, Family family,
+              std::vector<std::string> arguments);
 
 // Whether this kernel has the protocol. It must if the module was copied into the virtual
 // machine (matrix.sh).
@@ -59,8 +85,16 @@ inline std::string FamilyName(Family family) {
   return family == Family::kIpv4 ? "IPv4" : "IPv6";
 }
 
-class FamilyTest : public LiveTest,
-                   public testing::WithParamInterface<Family> {};
+class FamilyTest : public LiveTest, public testing::WithParamInterface<Family> {
+ protected:
+  static bool v4() { return GetParam() == Family::kIpv4; }
+  static int af() { return v4() ? AF_INET : AF_INET6; }
+  static Address Server(int number = 0) {
+    return Lab::Server(GetParam(), number);
+  }
+  static Address Any() { return Address(v4() ? "0.0.0.0" : "::"); }
+  static Address Loopback() { return Address(v4() ? "127.0.0.1" : "::1"); }
+};
 
 #define NM_FOR_BOTH_FAMILIES(suite)                                         \
   INSTANTIATE_TEST_SUITE_P(Over, suite,                                     \

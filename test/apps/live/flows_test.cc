@@ -177,19 +177,14 @@ void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
     close(accepted);
   });
   listener.Receive<int>();
-  Child child(cgroup, client, [&](Child::Parent&) {
+  RunChild(cgroup, client, [&] {
     const int fd = Connected(address, kPort);
     SendAll(fd, 100);
     Abort(fd);
     const int refused = OpenSocket(address.family(), SOCK_STREAM);
-    const sockaddr_storage to = address.WithPort(kClosedPort);
-    if (connect(refused, reinterpret_cast<const sockaddr*>(&to),
-                Address::Length(to)) == 0) {
-      DieWithErrno("somebody listens");
-    }
+    BeRefused(refused, address, kClosedPort);
     close(refused);
   });
-  child.Join();
   listener.Send(0);
   listener.Join();
 }
@@ -199,12 +194,10 @@ void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
 // never sent. (CLOSING ends so, and TCP_REPAIR, by which CRIU(8) takes a connection
 // away.)
 TEST_P(FlowsTest, ASocketThatConnectsAgainHasTwoRecords) {
-  Lab& lab = World::CleanLab();
-  lab.Configure(LinkSetup());
   Followed flows(World::ClientMeter());
   ASSERT_TRUE(flows.ok());
-  const Address address = Lab::Server(GetParam());
-  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+  const Address address = Server();
+  Child server(nullptr, lab().server, [&](Child::Parent& parent) {
     const int listener = Listen(address, kPort, 4);
     parent.Send(0);
     int accepted[2];
@@ -217,24 +210,23 @@ TEST_P(FlowsTest, ASocketThatConnectsAgainHasTwoRecords) {
     for (const int fd : accepted) close(fd);
   });
   server.Receive<int>();
-  Child client(World::ClientMeter().cgroup(), lab.client,
-               [&](Child::Parent& parent) {
-                 const int fd = OpenSocket(address.family(), SOCK_STREAM);
-                 for (const bool last : {false, true}) {
-                   Connect(fd, address, kPort);
-                   SendAll(fd, 1000);
-                   ReceiveExactly(fd, 3000);
-                   if (last) break;
-                   SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 1);
-                   sockaddr nobody = {};
-                   nobody.sa_family = AF_UNSPEC;
-                   Check(connect(fd, &nobody, sizeof(nobody)), "disconnect");
-                   SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 0);
-                 }
-                 parent.Send(0);
-                 parent.Receive<int>();
-                 close(fd);
-               });
+  Child client = AtClient([&](Child::Parent& parent) {
+    const int fd = OpenSocket(address.family(), SOCK_STREAM);
+    for (const bool last : {false, true}) {
+      Connect(fd, address, kPort);
+      SendAll(fd, 1000);
+      ReceiveExactly(fd, 3000);
+      if (last) break;
+      SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 1);
+      sockaddr nobody = {};
+      nobody.sa_family = AF_UNSPEC;
+      Check(connect(fd, &nobody, sizeof(nobody)), "disconnect");
+      SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+    }
+    parent.Send(0);
+    parent.Receive<int>();
+    close(fd);
+  });
   client.Receive<int>();
   client.Send(0);
   client.Join();
@@ -254,34 +246,30 @@ nlohmann::json Json(const FlowRow& row) {
 }
 
 TEST_P(FlowsTest, AnSctpAssociationIsAFlowAtBothEnds) {
-  const int family = Lab::Server(GetParam()).family();
+  const int family = af();
   if (!KernelHas(family, SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   constexpr uint64_t kUpload = 1000, kDownload = 50000;
-  Lab& lab = World::CleanLab();
-  lab.Configure(LinkSetup());
   Followed client(World::ClientMeter());
   Followed server(World::ServerMeter());
   ASSERT_TRUE(client.ok() && server.ok());
-  Child listener(World::ServerMeter().cgroup(), lab.server,
-                 [&](Child::Parent& parent) {
-                   const int fd = OpenSocket(family, SOCK_STREAM, IPPROTO_SCTP);
-                   Bind(fd, Lab::Server(GetParam()), kPort);
-                   Check(listen(fd, 1), "listen");
-                   parent.Send(0);
-                   const int accepted = Accept(fd);
-                   ReceiveExactly(accepted, kUpload);
-                   SendAll(accepted, kDownload);
-                   parent.Receive<int>();
-                 });
+  Child listener = AtServer([&](Child::Parent& parent) {
+    const int fd = OpenSocket(family, SOCK_STREAM, IPPROTO_SCTP);
+    Bind(fd, Server(), kPort);
+    Check(listen(fd, 1), "listen");
+    parent.Send(0);
+    const int accepted = Accept(fd);
+    ReceiveExactly(accepted, kUpload);
+    SendAll(accepted, kDownload);
+    parent.Receive<int>();
+  });
   listener.Receive<int>();
-  Child child(World::ClientMeter().cgroup(), lab.client, [&](Child::Parent&) {
+  RunAtClient([&] {
     const int fd = OpenSocket(family, SOCK_STREAM, IPPROTO_SCTP);
     Bind(fd, Lab::Client(GetParam()));
-    Connect(fd, Lab::Server(GetParam()), kPort);
+    Connect(fd, Server(), kPort);
     SendAll(fd, kUpload);
     ReceiveExactly(fd, kDownload);
   });
-  child.Join();
   listener.Send(0);
   listener.Join();
   client.WaitFor(1);
@@ -306,31 +294,21 @@ TEST_P(FlowsTest, AnSctpAssociationIsAFlowAtBothEnds) {
 }
 
 TEST_P(FlowsTest, SumUpToTheSeriesAtBothEnds) {
-  Lab& lab = World::CleanLab();
-  lab.Configure(LinkSetup());
   Followed client(World::ClientMeter());
   Followed server(World::ServerMeter());
   ASSERT_TRUE(client.ok() && server.ok());
-  const Ends ends =
-      lab.Between(World::ClientMeter().cgroup(), World::ServerMeter().cgroup());
-  TcpPlan tcp;
-  tcp.server = Lab::Server(GetParam());
-  tcp.upload = 200000;
-  tcp.download = 50000;
+  const Ends ends = lab().Between(World::ClientMeter().cgroup(),
+                                  World::ServerMeter().cgroup());
+  TcpPlan tcp(Server(), 200000, 50000);
   tcp.connections = 30;
   RunTcp(ends, tcp);
   tcp.connections = 5;
   tcp.first_to_close = FirstToClose::kClientAtOnce;
   RunTcp(ends, tcp);
-  UdpPlan udp;
-  udp.server = Lab::Server(GetParam());
-  udp.upload_count = 20;
-  udp.upload_size = 300;
-  udp.download_count = 10;
-  udp.download_size = 200;
+  UdpPlan udp(Server(), {20, 300}, {10, 200});
   RunUdp(ends, udp);
   AbortAndBeRefused(ends.client_cgroup, *ends.client, ends.server_cgroup,
-                    *ends.server, Lab::Server(GetParam()));
+                    *ends.server, Server());
   client.WaitFor(38);
   server.WaitFor(37);
   client.ExpectBalance();
@@ -353,8 +331,6 @@ class EvictedFlowsTest : public LiveTest {};
 // The bug: the name of a remainder was looked up at the end. By then the slot was another
 // series'.
 TEST_F(EvictedFlowsTest, ARemainderIsOfTheSeriesThatCountedIt) {
-  Lab& lab = World::CleanLab();
-  lab.Configure(LinkSetup());
   MeteredCgroup meter("flows-gone", "destinations: []\n");
   Followed flows(meter);
   ASSERT_TRUE(flows.ok());
@@ -362,7 +338,7 @@ TEST_F(EvictedFlowsTest, ARemainderIsOfTheSeriesThatCountedIt) {
   std::map<std::string, uint64_t> sent;
   for (int i = 0; i < 4; ++i) {
     const std::string service = "evicted" + std::to_string(i);
-    Child child(meter.cgroup(), lab.client, [&](Child::Parent&) {
+    RunChild(meter.cgroup(), lab().client, [&] {
       Register(service);
       const int fd = OpenSocket(AF_INET, SOCK_RAW, IPPROTO_TCP);
       char reset[20] = {0, 7, 0, 7};  // of no connection
@@ -376,7 +352,6 @@ TEST_F(EvictedFlowsTest, ARemainderIsOfTheSeriesThatCountedIt) {
         }
       }
     });
-    child.Join();
     sent[service] = 10 + i;
     flows.KnowUnrecorded();
     meter.Evict();

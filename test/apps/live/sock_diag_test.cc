@@ -207,26 +207,19 @@ void Serve(Child::Parent& parent) {
 
 class SockDiagTest : public LiveTest {
  protected:
-  void SetUp() override {
-    LiveTest::SetUp();
-    World::CleanLab().Configure(LinkSetup());
-  }
-
   // Runs body in the namespace of the sockets, once all is quiet.
   void WithSockets(const std::function<void()>& body) {
-    Lab& lab = World::CleanLab();
-    Child server(World::ServerMeter().cgroup(), lab.server, Serve);
+    Child server = AtServer(Serve);
     server.Receive<int>();
-    Child client(World::ClientMeter().cgroup(), lab.client,
-                 [](Child::Parent& parent) {
-                   std::vector<int> open;
-                   OpenSockets(&open);
-                   parent.Send(0);
-                   parent.Receive<int>();
-                 });
+    Child client = AtClient([](Child::Parent& parent) {
+      std::vector<int> open;
+      OpenSockets(&open);
+      parent.Send(0);
+      parent.Receive<int>();
+    });
     client.Receive<int>();
     usleep(500000);  // delayed acknowledgements
-    Child reader(nullptr, lab.client, [&](Child::Parent& parent) {
+    Child reader(nullptr, lab().client, [&](Child::Parent& parent) {
       body();
       parent.Send(testing::Test::HasFailure() ? 1 : 0);
     });
@@ -310,23 +303,21 @@ TEST_F(SockDiagTest, EachSocketHasItsServiceAndItsDestination) {
 }
 
 TEST_F(SockDiagTest, MptcpSocketsAreShownWhereTheKernelHasThem) {
-  Lab& lab = World::CleanLab();
   const std::string pin_dir = World::ClientMeter().pin_dir();
-  Child child(
-      World::ClientMeter().cgroup(), lab.client, [&](Child::Parent& parent) {
-        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, kMptcp);
-        if (fd < 0) return parent.Send(-1);
-        Bind(fd, Lab::Client(Family::kIpv4), kPort + 4);
-        listen(fd, 5);
-        SocketPoll poll(pin_dir);
-        int found = 0;
-        for (const Json& row : ReadOurs(&poll).rows) {
-          if (row["protocol"] == "mptcp" && row["local_port"] == kPort + 4) {
-            found++;
-          }
-        }
-        parent.Send(found);
-      });
+  Child child = AtClient([&](Child::Parent& parent) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, kMptcp);
+    if (fd < 0) return parent.Send(-1);
+    Bind(fd, Lab::Client(Family::kIpv4), kPort + 4);
+    listen(fd, 5);
+    SocketPoll poll(pin_dir);
+    int found = 0;
+    for (const Json& row : ReadOurs(&poll).rows) {
+      if (row["protocol"] == "mptcp" && row["local_port"] == kPort + 4) {
+        found++;
+      }
+    }
+    parent.Send(found);
+  });
   const int found = child.Receive<int>();
   child.Join();
   if (found < 0) {  // this kernel has no MPTCP, and says so
@@ -380,38 +371,35 @@ TEST_F(SockDiagTest,
        SctpSocketsAndTheirAssociationsAreShownWhereTheKernelHasThem) {
   const Address address = Lab::Server(Family::kIpv4);
   if (!KernelHas(AF_INET, SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
-  Lab& lab = World::CleanLab();
   const std::string pin_dir = World::ClientMeter().pin_dir();
-  Child server(
-      World::ServerMeter().cgroup(), lab.server, [&](Child::Parent& parent) {
-        const int listener = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
-        Bind(listener, address, kPort + 5);
-        listen(listener, 5);
-        parent.Send(0);
-        const int first = Accept(listener), second = Accept(listener);
-        ReceiveExactly(first, 100);
-        ReceiveExactly(second, 100);
-        parent.Receive<int>();
-      });
+  Child server = AtServer([&](Child::Parent& parent) {
+    const int listener = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
+    Bind(listener, address, kPort + 5);
+    listen(listener, 5);
+    parent.Send(0);
+    const int first = Accept(listener), second = Accept(listener);
+    ReceiveExactly(first, 100);
+    ReceiveExactly(second, 100);
+    parent.Receive<int>();
+  });
   server.Receive<int>();
-  Child client(
-      World::ClientMeter().cgroup(), lab.client, [&](Child::Parent& parent) {
-        Register("diag-sctp");
-        for (int i = 0; i < 2; i++) {
-          const int fd = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
-          Connect(fd, address, kPort + 5);
-          SendAll(fd, 100);
-        }
-        const int listener = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
-        Bind(listener, Lab::Client(Family::kIpv4), kPort + 6);
-        listen(listener, 5);
-        usleep(300000);
-        SocketPoll poll(pin_dir);
-        parent.Send(LookAtSctp(&poll, "diag-sctp"));
-        parent.Send(CountSctp(&poll, "listen"));
-        parent.Send(CountSctp(&poll, "established"));
-        parent.Send(CountSctp(&poll, "shutdown-sent"));
-      });
+  Child client = AtClient([&](Child::Parent& parent) {
+    Register("diag-sctp");
+    for (int i = 0; i < 2; i++) {
+      const int fd = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
+      Connect(fd, address, kPort + 5);
+      SendAll(fd, 100);
+    }
+    const int listener = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
+    Bind(listener, Lab::Client(Family::kIpv4), kPort + 6);
+    listen(listener, 5);
+    usleep(300000);
+    SocketPoll poll(pin_dir);
+    parent.Send(LookAtSctp(&poll, "diag-sctp"));
+    parent.Send(CountSctp(&poll, "listen"));
+    parent.Send(CountSctp(&poll, "established"));
+    parent.Send(CountSctp(&poll, "shutdown-sent"));
+  });
   const SctpSeen seen = client.Receive<SctpSeen>();
   EXPECT_EQ(seen.lines, 5);
   EXPECT_EQ(seen.associations, 2);
