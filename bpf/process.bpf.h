@@ -40,7 +40,7 @@ static __always_inline __u32 current_tgid(void) {
 }
 
 /* When the current process started, and how often it has executed a program. */
-static __always_inline __u64 process_start_ns(__u64 *execs) {
+static __always_inline __u64 process_start_ns(__u32 *execs) {
   if (nm_config.task_btf) {
     struct task_struct *task = (void *)bpf_get_current_task_btf();
     struct task_struct *leader = task->group_leader;
@@ -56,19 +56,13 @@ static __always_inline __u64 process_start_ns(__u64 *execs) {
   }
 }
 
-/* nm_owner.start of the current process. */
-static __always_inline __u32 process_start(void) {
-  __u64 execs, start = process_start_ns(&execs);
-
-  return start ? NM_START(start / NM_TICK_NS) : 0;
-}
-
 /* Distinguishes the current process, and what it executes, from earlier and later ones
  * with its process id. */
 static __always_inline __u32 process_stamp(void) {
-  __u64 execs, start = process_start_ns(&execs);
+  __u32 execs;
+  __u64 start = process_start_ns(&execs);
 
-  return (__u32)(start ^ start >> 32) + (__u32)execs * 0x9e3779b1;
+  return (__u32)start + execs * 0x9e3779b1;
 }
 
 /* Whether the id of a process still belongs to its name. It may be another name's by now,
@@ -579,27 +573,22 @@ static __always_inline void process_without_room(struct nm_process *process) {
  * is room for a process that has no entry. */
 static __always_inline struct nm_process *process_of_new_socket(
     __u32 tgid, struct nm_process *made) {
+  const bool untracked = nm_config.untracked;
   struct nm_process *process = bpf_map_lookup_elem(&nm_processes, &tgid);
 
-  if (nm_config.untracked && process && process->stamp != process_stamp()) {
-    /* An entry of an earlier process, or of an earlier program. */
-    if (process->stamp) bpf_map_delete_elem(&nm_processes, &tgid);
-    process = NULL;
-  }
-  if (!process) {
-    if (!nm_config.untracked) process_without_room(made);
+  /* If no program sees exec and exit, the entry may be that of an earlier process or
+   * program, and a new name is valid for this socket only. */
+  if (!process || (untracked && process->stamp != process_stamp())) {
+    if (!untracked) process_without_room(made);
     if (!made->bytes[0]) {
       process_by_comm(made);
       if (!made->bytes[0]) return NULL;
       classify(made);
     }
-    /* If no program sees its exit, the name is valid for this socket only. */
-    if (!nm_config.untracked) {
-      if (bpf_map_update_elem(&nm_processes, &tgid, made, BPF_NOEXIST))
-        COUNT(processes_full, 1);
-      process = bpf_map_lookup_elem(&nm_processes, &tgid);
-    }
-    if (!process) process = made;
+    if (!untracked &&
+        bpf_map_update_elem(&nm_processes, &tgid, made, BPF_NOEXIST))
+      COUNT(processes_full, 1);
+    process = made;
   }
   name_process(process);
   return process;

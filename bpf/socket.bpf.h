@@ -216,7 +216,7 @@ NM_GLOBAL int nm_store_slot(struct __sk_buff *skb, __u32 slot) {
 
 /* A process made a socket. The socket keeps the process's current name. */
 static __always_inline void socket_created(struct bpf_sock *sk) {
-  __u32 tgid = bpf_get_current_pid_tgid() >> 32;
+  __u32 tgid = bpf_get_current_pid_tgid() >> 32, execs;
   struct nm_process *process, made = {};
   struct nm_owner *owner =
       bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -226,7 +226,7 @@ static __always_inline void socket_created(struct bpf_sock *sk) {
     return;
   }
   owner->tgid = tgid;
-  owner->start = process_start();
+  owner->start = NM_START(process_start_ns(&execs) / NM_TICK_NS);
   owner->user = current_user();
   owner->network = bpf_get_netns_cookie(sk);
   owner->attribution.service = NM_NAME_UNATTRIBUTED;
