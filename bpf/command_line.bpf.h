@@ -8,7 +8,6 @@
  *   [python3 [flags]] <dir>/<service>/main.py   services of the configuration
  *   python3 [flags] -m <module>                 the program <module>
  *   [python3 [flags]] <dir>/<name>.py           the program <name>
- *   /usr/lib/apt/<path>                         the program apt
  *   ld-linux-x86-64.so.2 [flags] PROGRAM ...    PROGRAM, as if it were executed
  *
  * On the host, a file that includes this one first defines what kernel.bpf.h has for the
@@ -278,19 +277,6 @@ NM_GLOBAL nm_u64 nm_find_in_python(nm_u64 arguments, nm_u64 end) {
     at += length + 1;
   }
   return 0;
-}
-
-/* The program apt, if a path is that of one of its own programs, such as
- * /usr/lib/apt/methods/https, which fetches for it. */
-NM_GLOBAL nm_u64 nm_find_apt(nm_u64 path) {
-  nm_u8 text[16] = {};
-
-  if (nm_read_string(text, 14, path) <= 0 || text[0] != '/' || text[1] != 'u' ||
-      text[2] != 's' || text[3] != 'r' || text[4] != '/' || text[5] != 'l' ||
-      text[6] != 'i' || text[7] != 'b' || text[8] != '/' || text[9] != 'a' ||
-      text[10] != 'p' || text[11] != 't' || text[12] != '/')
-    return 0;
-  return nm_found_program(path + 9, 3);
 }
 
 /* Whether a name is that of a dynamic loader: ld.so, ld-linux-x86-64.so.2 or

@@ -4,9 +4,10 @@
  * process's own context, where the command line can be read and is still true. It is kept
  * in nm_processes by tgid, so even a process that lives for a millisecond is named.
  *
- *   exec   the name of the executable; or a service, if the configuration lists the
- *          executable, or the command line of a Python interpreter tells one; or the unit
- *          or container in which it runs (cgroup_name.bpf.h); or its user id
+ *   exec   the name of the executable; or its parent's name, if the executable is in a
+ *          directory `methods`; or a service, if the configuration lists the executable,
+ *          or the command line of a Python interpreter tells one; or the unit or
+ *          container in which it runs (cgroup_name.bpf.h); or its user id
  *   fork   the child gets its parent's name
  *   exit   the entry goes with the last thread
  *
@@ -199,6 +200,27 @@ static __always_inline void name_of_exec(struct task_struct *task,
     __builtin_memcpy(process->bytes, name, NM_NAME_BYTES);
 }
 
+/* Whether a program is in a directory `methods`, as /usr/lib/apt/methods/https is, which
+ * fetches for apt-get and others. Such a program works for the process that runs it. */
+NM_GLOBAL int nm_is_method(__u64 path, long length) {
+  __u64 name = nm_find_base_name(path, length) >> 8;
+  __u8 text[16] = {};
+
+  return name > path + 8 && nm_read_string(text, 10, name - 9) == 10 &&
+         text[0] == '/' && text[1] == 'm' && text[2] == 'e' && text[3] == 't' &&
+         text[4] == 'h' && text[5] == 'o' && text[6] == 'd' && text[7] == 's' &&
+         text[8] == '/';
+}
+
+/* Whether a process keeps its name when it executes this path. `before`: its entry. */
+static __always_inline bool keeps_name(const struct nm_process *before,
+                                       __u64 path, long length) {
+  /* #!/usr/bin/env: the second of two. */
+  if (before->flags & NM_PROCESS_BY_ENV) return true;
+  return nm_is_method(path, length) &&
+         (before->kind != NM_KIND_SERVICE || may_be_service(before->bytes));
+}
+
 static __always_inline bool is_python(const char *name) {
   return name[0] == 'p' && name[1] == 'y' && name[2] == 't' && name[3] == 'h' &&
          name[4] == 'o' && name[5] == 'n';
@@ -265,20 +287,19 @@ static __noinline int process_executes(struct task_struct *task,
   } else {
     found = nm_find_executed(path, length);
     is_script = found != 0;
-    if (!found) found = nm_find_apt(path);
   }
   how = nm_read_found(found, inferred);
 
   classify(&process);
   before = bpf_map_lookup_elem(&nm_processes, &tgid);
-  if (before && (before->flags & NM_PROCESS_BY_ENV)) {
-    /* #!/usr/bin/env: the second of two, which keeps the script's name. */
+  if (mm && !(before && (before->flags & NM_PROCESS_BY_ENV)) &&
+      !is_env(process.bytes) && nm_is_path_of_env(mm->arg_start))
+    process.flags = NM_PROCESS_BY_ENV; /* the first of two */
+  if (before && keeps_name(before, path, length)) {
     process.kind = before->kind;
     __builtin_memcpy(process.bytes, before->bytes, NM_NAME_BYTES);
     if (how == NM_INFER_PROGRAM) how = NM_INFER_NOTHING;
     is_script = false;
-  } else if (mm && !is_env(process.bytes) && nm_is_path_of_env(mm->arg_start)) {
-    process.flags = NM_PROCESS_BY_ENV; /* the first */
   }
   if (how == NM_INFER_PROGRAM && process.kind == NM_KIND_BINARY) {
     __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);

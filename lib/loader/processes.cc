@@ -114,8 +114,6 @@ Identity IdentifyProcess(absl::string_view executable,
       absl::StartsWith(executed, "python") || absl::EndsWith(executed, ".py");
   if (is_python) {
     how = nm_read_found(nm_find_in_python(0, arguments.size()), name);
-  } else {
-    how = nm_read_found(nm_find_apt(0), name);
   }
   t_memory = absl::string_view();
   const std::string inferred(
@@ -309,8 +307,6 @@ std::vector<RunningProcess> RunningProcesses() {
     if (absl::StartsWith(name, "python") || absl::StartsWith(name, "ld") ||
         absl::EndsWith(name, ".py")) {
       processes.back().arguments = std::move(arguments);
-    } else if (absl::StartsWith(path, "/usr/lib/apt/")) {
-      processes.back().arguments = path + '\0';
     }
   }
   return processes;

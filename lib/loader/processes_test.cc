@@ -132,8 +132,6 @@ TEST(IdentifyProcessTest, ModulesAndScriptsArePrograms) {
     EXPECT_EQ(Identify("python3", arguments), "binary:" + name.second);
   }
   EXPECT_EQ(Identify("python3", {"python3", "/usr/bin/mme.py"}), "service:mme");
-  EXPECT_EQ(Identify("https", {"/usr/lib/apt/methods/https"}), "binary:apt");
-  EXPECT_EQ(Identify("https", {"/usr/bin/https"}), "binary:https");
 }
 
 // The bug: the file was y.py if it was executed itself, and y if Python got it.

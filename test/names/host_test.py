@@ -166,8 +166,8 @@ class HostTest(unittest.TestCase):
             {
                 ("binary", name, destination, transport, "direct")
                 for name, destination, transport in (
-                    ("apt", "deb.example.org", "tcp"),
-                    ("apt", "dns", "udp"),
+                    ("apt-get", "deb.example.org", "tcp"),
+                    ("apt-get", "dns", "udp"),
                     ("pip", "pypi.example.org", "tcp"),
                     ("pip", "files.example.org", "tcp"),
                     ("pip", "dns", "udp"),
@@ -181,7 +181,7 @@ class HostTest(unittest.TestCase):
     def test_without_destinations_no_row_does(self):
         found = self.rows({"destinations_of": []})
         self.assertEqual({key[2] for key in found}, {""})
-        self.assertEqual({key[1] for key in found}, {"apt", "pip", "curl"})
+        self.assertEqual({key[1] for key in found}, {"apt-get", "pip", "curl"})
 
 
 if __name__ == "__main__":

@@ -274,6 +274,16 @@ class VectorsTest(unittest.TestCase):
             [loader, lab.PYTHON, "-m", "magma.state.main"], SERVICE, "state"
         )
 
+    def test_29_methods_have_the_name_of_what_runs_them(self):
+        # As apt-get runs them; they were "https".
+        method = os.fsdecode(self.program("usr/lib/apt/methods/https"))
+        for path, kind, do in (("apt-get", BINARY, ""), ("sessiond", SERVICE, ""), ("nm-reg", SERVICE, "register=r ")):
+            name = "r" if do else path
+            self.check_program(path, kind, name, do=do + "fork exec=" + method)
+        for path in ("methods.d/https", "usr/lib/some-methods/https", "methods/x/https"):
+            program = os.fsdecode(self.program(path))
+            self.check_program("apt-get", BINARY, "https", do="fork exec=" + program)
+
     # --- Registration -----------------------------------------------------------
 
     def test_30_registration(self):
