@@ -421,8 +421,9 @@ NM_STATIC_ASSERT(sizeof(struct nm_interface_counts) == 4 * 8);
  * A program that sees an unknown interface adds its first stay, which begins at 0. So an
  * interface that is renamed into another uplink has two stays that have not ended, until
  * the meter is loaded with --restart: what it counted before it was renamed is not known.
- * Two open stays also remain if a load is killed; the next load ends one. To divide what
- * an interface counted, give the earlier stay what both have.
+ * Two open stays also remain if a load is killed; the next load ends one, and marks both
+ * as `interrupted`. To divide what an interface counted, give the earlier stay what both
+ * have.
  * An interface that no program has seen has no stay yet, and counts from 0 for the uplink
  * of its name. The stay of an interface that has gone does not end. A load drops some of
  * these in NM_UPLINK_OTHER if there are thousands, but not all.
@@ -443,11 +444,14 @@ struct nm_interface {
      stay has ended. */
   nm_u8 tx_header;
   nm_u8 rx_header;
-  nm_u8 reserved[14];
+  /* 1: a load was killed while this stay and one in another uplink were open, and the
+     interface counted before the next load: the split of that is not known. */
+  nm_u8 interrupted;
+  nm_u8 reserved[13];
 };
 #define NM_HEADER_UNKNOWN 255
 NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
-                 NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 8 + 2 + 14);
+                 NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 8 + 3 + 13);
 
 /* Key and value of `forwarded_by`: from one interface to another. `forwarded` has the
  * packets for which that was full, by uplinks alone: its key is NM_FORWARDED_INDEX(). For

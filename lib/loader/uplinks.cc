@@ -189,7 +189,18 @@ void BeginInterface(const Interface& interface, uint32_t number,
       std::any_of(open.begin(), open.end(), [&](const InterfaceEntry& stay) {
         return TextOf(stay.second.name) != interface.name;
       });
-  for (const InterfaceEntry& stay : open) {
+  // Until now some of the programs may have counted for one uplink, and some for the other.
+  const bool is_split =
+      !is_renamed && open.size() > 1 &&
+      std::all_of(open.begin(), open.end(), [&](const InterfaceEntry& stay) {
+        return memcmp(&stay.second.begin, &interface.counts,
+                      sizeof(interface.counts)) != 0;
+      });
+  for (InterfaceEntry& stay : *stays) {
+    if (stay.first.ifindex != interface.index || stay.second.ended_ns != 0) {
+      continue;
+    }
+    stay.second.interrupted |= is_split ? 1 : 0;
     if (!is_renamed && stay.first.uplink != number) leaving->push_back(stay);
   }
   if (is_there) return;

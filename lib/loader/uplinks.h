@@ -10,7 +10,8 @@
 // An uplink keeps its number as long as the meter is loaded, because series have the
 // number. An interface that changes uplinks counts for both between Begin() and End(), so
 // the interfaces of an uplink never count less than its series. After a kill in between,
-// `netmeter uplinks` says that the interface counted for two uplinks.
+// `netmeter uplinks` says that the interface counted for two uplinks: for good, if it
+// counted anything until the next load, because some programs may have been the new ones.
 //
 // Threads: one at a time.
 

@@ -55,6 +55,10 @@ void SetHeader(const LinkHeader& header, UplinkInterface* row) {
   row->rx_header_bytes = header.rx;
 }
 
+std::string WasInterrupted(const std::string& name) {
+  return absl::StrCat(name, " counted for two uplinks: a load was interrupted");
+}
+
 bool HasCounted(const nm_interface& ended) {
   return ended.end.tx_packets != ended.begin.tx_packets ||
          ended.end.rx_packets != ended.begin.rx_packets;
@@ -91,6 +95,9 @@ class Balancer {
       if (entry.first.uplink != asked.number) continue;
       uplink.forwarded_began_later |=
           entry.second.began_ns < input_.forwarded_since_ns;
+      if (entry.second.interrupted != 0) {
+        AddNote(WasInterrupted(NameOf(entry.second)), &uplink);
+      }
       const auto found = by_index_.find(entry.first.ifindex);
       if (entry.second.ended_ns != 0) {
         // A row that loses its last stay would go back: it goes as a whole.
@@ -113,8 +120,7 @@ class Balancer {
         const auto former = former_names_.find(interface.index);
         AddNote(
             former == former_names_.end()
-                ? absl::StrCat(
-                      was, " counted for two uplinks: a load was interrupted")
+                ? WasInterrupted(was)
                 : absl::StrCat("interface ", interface.index, " was ",
                                former->second, " and is ", interface.name,
                                " now: renamed, or another one with its number"),
