@@ -209,9 +209,11 @@ query() {
 }
 targets=(//...)
 if [ -n "$core" ]; then
-  query 'tests(//lib/... + //bpf/... + //bindings/... + //test/... - //test/apps/...)
-    except rdeps(//..., //lib/apps/...) except attr(tags, manual, //...)'
+  query 'tests(//lib/... + //bpf/... + //bindings/... + //test/... - //lib/apps/... - //test/apps/...
+    - //test/benchmark/... - //test/docs/...) except attr(tags, manual, //...)'
   targets=("${found[@]}" //lib/netmeter_loader:netmeter-loader-static)
+  crossed=$(bazel query "${options[@]:1}" "set(${targets[*]}) intersect rdeps(//..., //lib/apps/...)" 2> /dev/null)
+  [ -z "$crossed" ] || give_up "the core depends on an application (lib/apps): ${crossed//$'\n'/ }"
 fi
 # Unit tests are compiled once, with sanitizers; those that cannot be, without.
 sanitized=()
