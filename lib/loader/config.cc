@@ -420,13 +420,15 @@ std::string WhyNoWords(const std::vector<std::string>& words,
 }
 
 // In the order of enum nm_source.
-constexpr const char* kSources[NM_SOURCES] = {"command_line", "service_list",
-                                              "unit", "container", "user"};
+constexpr const char* kSources[] = {"command_line", "service_list", "unit",
+                                    "container", "user"};
+static_assert(sizeof(kSources) == NM_SOURCES * sizeof(*kSources));
 
 std::string WhyNoSources(const std::vector<std::string>& sources) {
-  const std::string reason =
-      WhyNoWords(sources, {"registration", "command_line", "service_list",
-                           "unit", "container", "user", "executable"});
+  std::vector<std::string> known = {"registration"};
+  known.insert(known.end(), std::begin(kSources), std::end(kSources));
+  known.push_back("executable");
+  const std::string reason = WhyNoWords(sources, known);
   if (!reason.empty()) return reason;
   // Registration comes first because there the process names itself. The executable comes
   // last because each process has one.
