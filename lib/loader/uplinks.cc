@@ -189,7 +189,8 @@ void BeginInterface(const Interface& interface, uint32_t number,
       std::any_of(open.begin(), open.end(), [&](const InterfaceEntry& stay) {
         return TextOf(stay.second.name) != interface.name;
       });
-  // Until now some of the programs may have counted for one uplink, and some for the other.
+  // Until now some of the programs may have counted for one uplink, and some for the
+  // other.
   const bool is_split =
       !is_renamed && open.size() > 1 &&
       std::all_of(open.begin(), open.end(), [&](const InterfaceEntry& stay) {

@@ -229,8 +229,8 @@ TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
   twice.entries.push_back(MakeEntry(2, 2, "sat0", 3000, 15));
   EXPECT_THAT(BalanceUplinks(twice)[0].unknown,
               HasSubstr("sat0 counted for two uplinks"));
-  // The next load has ended one. The bug: what the interface counted meanwhile was unnamed
-  // traffic of one of them.
+  // The next load has ended one. The bug: what the interface counted meanwhile was
+  // unnamed traffic of one of them.
   twice.entries[1].second.ended_ns = 20;
   EXPECT_EQ(BalanceUplinks(twice)[0].unknown, "");
   twice.entries[0].second.interrupted = 1;
