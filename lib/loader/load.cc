@@ -731,11 +731,15 @@ absl::Status RemoveOldMeter(LockedDirectory* directory, const Plan& plan) {
     directory->KeepConfig(before.config, before.cgroup).IgnoreError();
     return WithState(status, kNothingWasChanged);
   }
-  status = Retry([&] { return RemovePins(pins, plan.old_pins); });
+  // A wait here would be a time without a meter that can be read.
+  status = Retry([&] {
+    return RemovePins(pins, plan.old_pins, nullptr, /*waits=*/false);
+  });
   return status.ok()
              ? status
              : WithState(status,
-                         "a part of the old meter is left: run load again");
+                         "the old meter has ended, and a part of it is left: "
+                         "run load again");
 }
 
 // Links come first: if this load is killed, they tell `status` of a damaged meter.

@@ -37,7 +37,8 @@ absl::Status TellReaders(const PinDir& pins) {
 }
 
 absl::Status RemovePins(const PinDir& pins,
-                        const std::vector<std::string>& found, bool* removed) {
+                        const std::vector<std::string>& found, bool* removed,
+                        bool waits) {
   std::vector<uint32_t> programs;
   // Links first, then nothing counts. `info` goes last: until then it tells that an
   // unload has begun.
@@ -63,7 +64,7 @@ absl::Status RemovePins(const PinDir& pins,
     NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
     Trace("unpinned ", pin);
   }
-  WaitUntilProgramsAreFreed(programs);
+  if (waits) WaitUntilProgramsAreFreed(programs);
   return absl::OkStatus();
 }
 

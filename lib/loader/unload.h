@@ -31,10 +31,10 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
 absl::Status TellReaders(const PinDir& pins);
 
 // Removes these pins of a meter, complete or not. Call TellReaders() before. *removed:
-// whether one was there.
+// whether one was there. `waits`: until the kernel has freed the programs.
 absl::Status RemovePins(const PinDir& pins,
                         const std::vector<std::string>& found,
-                        bool* removed = nullptr);
+                        bool* removed = nullptr, bool waits = true);
 
 // Removes all pins, the mount and the directories, under the lock. Both can be repeated
 // after a kill at any point.
