@@ -24,10 +24,10 @@ _DIRS = ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin"]
 _PYTHON_QUERY = "import sys, sysconfig; print(sys.executable); print(sysconfig.get_paths()['include'])"
 
 # Abseil's are added as found, because each release divides them in another way.
-_ARCHIVES = ["bpf", "elf", "m", "ncursesw", "nghttp2", "sqlite3", "tinfo", "yaml-cpp", "z"]
+_ARCHIVES = ["bpf", "elf", "m", "yaml-cpp", "z"]
 
-# Only if libelf was built with them.
-_ARCHIVES_IF_THERE = ["bz2", "lzma", "zstd"]
+# If libelf was built with them; and the applications', which the core is built without.
+_ARCHIVES_IF_THERE = ["bz2", "lzma", "zstd", "ncursesw", "nghttp2", "sqlite3", "tinfo"]
 
 _BUILD = """\
 load("@bazel_tools//tools/python:toolchain.bzl", "py_runtime_pair")
