@@ -59,7 +59,7 @@ struct Plan {
   FoundMeter meter;
   bool upgrade = false;  // this load continues the meter
   bool moved = false;    // its cgroup was removed and created again
-  // Of a meter that this load does not continue.
+  // The pins of a meter that this load does not continue.
   std::vector<std::string> old_pins;
   Config config;                     // with the final sizes
   std::optional<Config> old_config;  // before this load, if it is known

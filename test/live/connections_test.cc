@@ -156,7 +156,7 @@ TEST_P(ConnectionsTest, RefusedOnesHaveFailed) {
   RunAtClient([] {
     const Address to = Server();
     const int fd = OpenSocket(to.family(), SOCK_STREAM);
-    // The same socket again.
+    // This socket again.
     for (int i = 0; i < 3; ++i) BeRefused(fd, to, kServerPort + 1);
   });
   const TcpConnections seen = meter.Now();

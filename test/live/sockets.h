@@ -25,7 +25,7 @@ void Connect(int fd, const Address& address, int port);
 void JoinGroup(int fd, const Address& group, const std::string& link);
 // It sends to groups of that family by this link.
 void SendToGroupsBy(int fd, int family, const std::string& link);
-// connect(2) to where nothing listens.
+// connect(2) to an address at which nothing listens.
 void BeRefused(int fd, const Address& address, int port);
 // A ping socket, and one exchange of an echo request with this payload.
 int OpenPing(const Address& to);
