@@ -252,7 +252,7 @@ void NetNamespace::AddVeth(const LinkEnd& here, const LinkEnd& there) {
   Do(request, "add veth " + here.name);
 }
 
-int NetNamespace::Index(const std::string& link) const {
+std::vector<char> NetNamespace::AskAbout(const std::string& link) const {
   ifinfomsg info = {};
   std::vector<char> reply;
   const int error =
@@ -261,6 +261,11 @@ int NetNamespace::Index(const std::string& link) const {
     errno = -error;
     DieWithErrno("no link " + link);
   }
+  return reply;
+}
+
+int NetNamespace::Index(const std::string& link) const {
+  std::vector<char> reply = AskAbout(link);
   auto* message = reinterpret_cast<nlmsghdr*>(reply.data());
   return static_cast<ifinfomsg*>(NLMSG_DATA(message))->ifi_index;
 }
@@ -350,14 +355,7 @@ void NetNamespace::DeleteNeighbour(const std::string& link,
 }
 
 LinkCounters NetNamespace::Counters(const std::string& link) const {
-  ifinfomsg info = {};
-  std::vector<char> reply;
-  const int error =
-      Transact(Request(RTM_GETLINK, 0, info).Put(IFLA_IFNAME, link), &reply);
-  if (error != 0) {
-    errno = -error;
-    DieWithErrno("counters of " + link);
-  }
+  std::vector<char> reply = AskAbout(link);
   auto* message = reinterpret_cast<nlmsghdr*>(reply.data());
   auto* attribute = IFLA_RTA(NLMSG_DATA(message));
   int left = IFLA_PAYLOAD(message);

@@ -142,6 +142,7 @@ class NetNamespace {
   class Request;
   // Sends, and returns 0 or a negative errno; the reply's first message, if
   // there is one, is left in reply.
+  std::vector<char> AskAbout(const std::string& link) const;  // RTM_GETLINK
   int Transact(const Request& request, std::vector<char>* reply) const;
   void Do(const Request& request, const std::string& what) const;
 
