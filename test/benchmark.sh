@@ -29,12 +29,16 @@
 #                into one file
 #
 #   --json FILE  all samples and the verdicts (test/benchmark/summary.py has the format)
+#   --object NAME=FILE, --loader NAME=FILE
+#                throughput, churn: another build of netmeter as well, by its
+#                netmeter.bpf.o if no map and no program was added or taken away since,
+#                or by its netmeter-loader
 #   --smoke      everything once and briefly: only shows that it works
 #
 # Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
 # figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
-usage() { sed -n '3,35s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,39s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
@@ -48,12 +52,15 @@ esac
 arguments=()
 path_next=
 for argument in "$@"; do
-  if { [ -n "$path_next" ] || { [ "$mode" = report ] && [[ $argument != -* ]]; }; } && [[ $argument != /* ]]; then
+  if [ "$path_next" = build ]; then
+    [[ $argument = *=/* ]] || argument=${argument%%=*}=$PWD/${argument#*=}
+  elif { [ -n "$path_next" ] || { [ "$mode" = report ] && [[ $argument != -* ]]; }; } && [[ $argument != /* ]]; then
     argument=$PWD/$argument
   fi
   path_next=
   case $argument in
     --json | --out) path_next=1 ;;
+    --object | --loader) path_next=build ;;
     --json=[!/]* | --out=[!/]*) argument=${argument%%=*}=$PWD/${argument#*=} ;;
   esac
   arguments+=("$argument")

@@ -147,6 +147,8 @@ def measure(name, options, running):
         command = [os.path.join("test/benchmark", program), *arguments, "--json", path]
         if options.smoke:
             command.append("--smoke")
+        if program == "throughput":
+            command += options.builds
         before, begin = load_average(), time.monotonic()
         # Their data is below the folder of the build.
         status = running.run(command, options.bin)
@@ -176,6 +178,9 @@ def parse(arguments):
     parser.add_argument("benchmarks", type=names_of, metavar="BENCHMARK[,BENCHMARK...]")
     parser.add_argument("--json", metavar="FILE", help="where the results go")
     parser.add_argument("--smoke", action="store_true", help="everything once and in short: it works")
+    for option in ("--object", "--loader"):
+        parser.add_argument(option, metavar="NAME=FILE", dest="builds", action="extend", default=[],
+                            type=lambda build, option=option: (option, build), help="another build of netmeter")
     parser.add_argument("--bin", metavar="DIR", default=".", help="the folder of the build")
     return parser.parse_args(arguments)
 

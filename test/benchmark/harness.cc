@@ -116,17 +116,25 @@ int RunBenchmark(const std::string& name, int argc, char** argv,
   g_name = name;
   std::string json, word, error;
   bool smoke = false;
+  std::vector<Build> builds;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--smoke") {
       smoke = true;
     } else if (argument == "--json" && i + 1 < argc) {
       json = argv[++i];
+    } else if ((argument == "--object" || argument == "--loader") &&
+               i + 1 < argc && std::strchr(argv[i + 1], '=') != nullptr) {
+      const std::string build = argv[++i];
+      const size_t equals = build.find('=');
+      builds.push_back({build.substr(0, equals), build.substr(equals + 1),
+                        argument == "--loader"});
     } else if (argument[0] != '-') {
       word = argument;
     } else {
       std::fprintf(stderr,
-                   "usage: test/benchmark.sh %s [--json FILE] [--smoke]\n",
+                   "usage: test/benchmark.sh %s [--json FILE] [--smoke] "
+                   "[--object NAME=FILE] [--loader NAME=FILE]\n",
                    name.c_str());
       return 2;
     }
@@ -136,7 +144,7 @@ int RunBenchmark(const std::string& name, int argc, char** argv,
   char directory[] = "/tmp/nm-bench-XXXXXX";
   if (mkdtemp(directory) == nullptr) DieWithErrno("temporary folder");
   const int status = RunChild([&] {
-    Run run(name, cgroup.get(), directory, smoke, word);
+    Run run(name, cgroup.get(), directory, smoke, word, builds);
     measure(&run);
     if (!json.empty() && !run.results()->WriteTo(json, &error)) Die(error);
   });

@@ -76,18 +76,27 @@ class Results {
   nlohmann::json skipped_ = nlohmann::json::array();
 };
 
+// Another build of netmeter, to be measured beside this one: the file of its BPF object,
+// whose programs and maps have the names of this build's, or else of its loader.
+struct Build {
+  std::string name, file;
+  bool is_loader;
+};
+
 // What the measuring function gets.
 class Run {
  public:
   Run(const std::string& name, OwnCgroup* cgroup, std::string directory,
-      bool smoke, std::string word)
+      bool smoke, std::string word, std::vector<Build> builds)
       : results_(name),
         cgroup_(cgroup),
         directory_(std::move(directory)),
         smoke_(smoke),
-        word_(std::move(word)) {}
+        word_(std::move(word)),
+        builds_(std::move(builds)) {}
   // An argument that is no option: which of several measurements.
   const std::string& word() const { return word_; }
+  const std::vector<Build>& builds() const { return builds_; }
   // The second number with --smoke.
   int Of(int full, int smoke) const { return smoke_ ? smoke : full; }
   Results* results() { return &results_; }
@@ -106,11 +115,12 @@ class Run {
   const std::string directory_;
   const bool smoke_;
   const std::string word_;
+  const std::vector<Build> builds_;
 };
 
 // Runs `measure` in the child and writes what it measured. Options: --json FILE writes
-// the results to a file; --smoke runs everything once and briefly. Returns the exit
-// status.
+// the results to a file; --smoke runs everything once and briefly; --object and --loader
+// NAME=FILE, any number of them, are builds. Returns the exit status.
 int RunBenchmark(const std::string& name, int argc, char** argv,
                  const std::function<void(Run*)>& measure);
 

@@ -20,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "comparison.skel.h"
@@ -92,22 +93,32 @@ class CgroupPair : public Observer {
 
 class Netmeter : public Observer {
  public:
-  Netmeter() : Observer("netmeter") {
+  // `file`: of another build's object.
+  explicit Netmeter(const std::string& name = "netmeter",
+                    const std::string& file = "")
+      : Observer(name) {
+    std::ostringstream elf;
+    if (!file.empty() && !(elf << std::ifstream(file).rdbuf())) {
+      Die("read " + file);
+    }
+    const std::string text = elf.str();
+    ProgramOptions options = DefaultOptions();
+    options.elf = text;
     std::string error;
-    programs_ = Programs::Load(DefaultOptions(), &error);
-    if (programs_ == nullptr) Die(error);
+    meter_ = Programs::Load(options, &error);
+    if (meter_ == nullptr) Die(name + ": " + error);
   }
   std::string Start(int cgroup_fd, const Place&) override {
     std::string error;
-    return programs_->AttachSocketHooks(cgroup_fd, &error) &&
-                   programs_->AttachPacketHooks(cgroup_fd, &error)
+    return meter_->AttachSocketHooks(cgroup_fd, &error) &&
+                   meter_->AttachPacketHooks(cgroup_fd, &error)
                ? ""
                : error;
   }
-  void Stop() override { programs_->Detach(); }
+  void Stop() override { meter_->Detach(); }
 
  private:
-  std::unique_ptr<Programs> programs_;
+  std::unique_ptr<Programs> meter_;
 };
 
 class Kernsnoopd : public Observer {
@@ -299,12 +310,12 @@ class Process : public Observer {
 class Loaded : public Observer {
  public:
   Loaded(const std::string& name, const std::string& cgroup,
-         const std::string& pin_dir, const std::string& options)
+         const std::string& pin_dir, const std::string& options,
+         const std::string& loader = kLoader)
       : Observer(name),
-        load_(std::string(kLoader) + " load --quiet --group '' --cgroup " +
-              cgroup + " --pin-dir " + pin_dir + options),
-        unload_(std::string(kLoader) + " unload --quiet --pin-dir " + pin_dir) {
-  }
+        load_(loader + " load --quiet --group '' --cgroup " + cgroup +
+              " --pin-dir " + pin_dir + options),
+        unload_(loader + " unload --quiet --pin-dir " + pin_dir) {}
   ~Loaded() override { Loaded::Stop(); }
 
   std::string Start(int, const Place&) override {
@@ -400,6 +411,7 @@ double OwnCpuNs() {
 std::vector<std::unique_ptr<Observer>> MakeObservers(
     Run* run, const std::vector<std::string>& router) {
   const std::string cgroup = run->CgroupPath();
+  const std::string pins = run->directory() + "/pins";
   run->MountDirectory();
   const Comparison comparison(comparison_bpf__open_and_load(),
                               comparison_bpf__destroy);
@@ -411,7 +423,15 @@ std::vector<std::unique_ptr<Observer>> MakeObservers(
                                              comparison->progs.bm_empty_tx,
                                              comparison->progs.bm_empty_rx));
   all.push_back(std::make_unique<Netmeter>());
-  all.push_back(std::make_unique<Followed>(cgroup, run->directory() + "/pins"));
+  for (const Build& build : run->builds()) {
+    if (build.is_loader) {
+      all.push_back(
+          std::make_unique<Loaded>(build.name, cgroup, pins, "", build.file));
+    } else {
+      all.push_back(std::make_unique<Netmeter>(build.name, build.file));
+    }
+  }
+  all.push_back(std::make_unique<Followed>(cgroup, pins));
   all.push_back(std::make_unique<CgroupPair>("shared hash", comparison,
                                              comparison->progs.bm_hash_tx,
                                              comparison->progs.bm_hash_rx));
@@ -435,8 +455,7 @@ std::vector<std::unique_ptr<Observer>> MakeObservers(
   const std::string config = run->directory() + "/uplinks.yml";
   std::ofstream(config) << "uplinks: {a: [" << router.at(0) << "], b: ["
                         << router.at(1) << "]}\n";
-  all.push_back(std::make_unique<Loaded>("netmeter, uplinks", cgroup,
-                                         run->directory() + "/pins",
+  all.push_back(std::make_unique<Loaded>("netmeter, uplinks", cgroup, pins,
                                          " --config " + config));
   all.push_back(std::make_unique<TrafficControl>(
       "tc", peers, peers->progs.bm_tc_tx, peers->progs.bm_tc_rx, router));

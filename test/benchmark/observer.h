@@ -55,8 +55,9 @@ class Observer {
   const std::string name_;
 };
 
-// All observers, in the order above. Loads the programs; ends the process if that fails.
-// Takes the run's directory. `router`: its two interfaces, if there is one.
+// All observers, in the order above, and builds of netmeter. Loads the programs; ends the
+// process if that fails. Takes the run's directory. `router`: its two interfaces, if there
+// is one.
 std::vector<std::unique_ptr<Observer>> MakeObservers(
     Run* run, const std::vector<std::string>& router = {});
 
