@@ -17,6 +17,8 @@
 #                empty programs, netmeter, others, tcpdump, nethogs
 #   churn        like throughput, for short connections; with --profile instead: the
 #                time of a connection by function, with netmeter (needs linux-perf)
+#   ablate       the CPU time of a short connection, beside empty programs at some of
+#                netmeter's hooks, and the runs of each program
 #   forwarding   the cost of forwarded packets: without uplinks no run of netmeter's
 #                programs; with uplinks, beside traffic control (tc)
 #   names        the largest cost of reading a name from a connection's first bytes
@@ -30,7 +32,7 @@
 #
 #   --json FILE  all samples and the verdicts (test/benchmark/summary.py has the format)
 #   --object NAME=FILE, --loader NAME=FILE
-#                throughput, churn: another build of netmeter as well, by its
+#                throughput, churn, ablate: another build of netmeter as well, by its
 #                netmeter.bpf.o if no map and no program was added or taken away since,
 #                or by its netmeter-loader
 #   --smoke      everything once and briefly: only shows that it works
@@ -38,13 +40,13 @@
 # Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
 # figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
-usage() { sed -n '3,39s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,41s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
   *,*) mode=$1; shift ;;
-  datapath | structures | throughput | churn | forwarding | names | read | scrape | sockets | sockdiag | load | all | report) mode=$1; shift ;;
+  datapath | structures | throughput | churn | ablate | forwarding | names | read | scrape | sockets | sockdiag | load | all | report) mode=$1; shift ;;
   '') usage >&2; exit 2 ;;
   *) echo "benchmark.sh: unknown benchmark $1 (--help tells)" >&2; exit 2 ;;
 esac
@@ -71,7 +73,7 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 if [ "$mode" = report ]; then exec python3 test/benchmark/report.py ${arguments[@]+"${arguments[@]}"}; fi
 [ "$(id -u)" = 0 ] || die "not root: the benchmarks load BPF programs"
 case $mode in
-  *throughput* | *churn* | *forwarding* | all) test/install_packages.sh benchmark ;;
+  *throughput* | *churn* | *ablate* | *forwarding* | all) test/install_packages.sh benchmark ;;
   *) test/install_packages.sh build ;;
 esac
 

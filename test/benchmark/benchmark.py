@@ -35,6 +35,7 @@ BENCHMARKS = {
     "names": ("names", []),
     "forwarding": ("forwarding", []),
     "churn": ("throughput", ["churn"]),
+    "ablate": ("throughput", ["ablate"]),
     "throughput": ("throughput", []),
     "sockets": ("sockets", []),
 }

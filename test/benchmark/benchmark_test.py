@@ -104,6 +104,19 @@ class BenchmarkTest(unittest.TestCase):
     def test_other_builds_are_measured_too(self):
         self.assertLessEqual({"netmeter", "object", "loader"}, set(self.results.subjects("churn", "veth/churn", "connections/s")))
 
+    def test_a_connection_is_measured_by_parts(self):
+        subjects = {"off", "empty", "empty, 6 hooks", "netmeter", "object", "loader", "shared hash", "systemd"}
+        cases = self.results.cases("ablate", "us more")
+        self.assertEqual(cases, [p + e for p in ("veth, ", "loopback, ") for e in ("client", "both ends")])
+        runs = self.results.fact("ablate", "a connection's programs")
+        for case in cases:
+            self.assertEqual(subjects - set(self.results.subjects("ablate", case, "us more")), set())
+            # The server's end runs nothing, unless it is in the cgroup.
+            most = 5.5 if case.endswith("client") else 10.5
+            for program in ("empty, 6 hooks: bm_empty_rx", "netmeter: nm_ingress", "object: nm_ingress"):
+                self.assertLess(most - 1, runs[program][case + ", runs"])
+                self.assertLess(runs[program][case + ", runs"], most)
+
     # A program that stops before the last of them ends the benchmark.
     def test_crafted_bytes_are_read_to_the_last(self):
         cases = self.results.cases("names", "us per connection")

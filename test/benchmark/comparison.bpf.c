@@ -132,4 +132,51 @@ int bm_empty_tx(struct __sk_buff *skb) { return PASS; }
 SEC("cgroup_skb/ingress")
 int bm_empty_rx(struct __sk_buff *skb) { return PASS; }
 
+/* The other hooks of netmeter's, empty too: the floor of a connection. */
+SEC("cgroup/sock_create")
+int bm_create(struct bpf_sock *sk) { return PASS; }
+
+SEC("cgroup/sock_release")
+int bm_release(struct bpf_sock *sk) { return PASS; }
+
+SEC("cgroup/setsockopt")
+int bm_setsockopt(struct bpf_sockopt *ctx) { return PASS; }
+
+SEC("sockops")
+int bm_sockops(struct bpf_sock_ops *ops) { return PASS; }
+
+/* Asks for the changes of the state, as any program that wants to see a socket's end. */
+SEC("sockops")
+int bm_sockops_state(struct bpf_sock_ops *ops) {
+  switch (ops->op) {
+    case BPF_SOCK_OPS_TCP_CONNECT_CB:
+    case BPF_SOCK_OPS_TCP_LISTEN_CB:
+    case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+      bpf_sock_ops_cb_flags_set(ops, BPF_SOCK_OPS_STATE_CB_FLAG);
+  }
+  return PASS;
+}
+
+struct bm_owner {
+  __u64 words[17];
+};
+
+/* socket -> as many bytes as an owner had when this was written. Made by
+ * bm_create_storage, and read by nobody. */
+struct {
+  __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+  __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+  __type(key, int);
+  __type(value, struct bm_owner);
+} bm_owners SEC(".maps");
+
+SEC("cgroup/sock_create")
+int bm_create_storage(struct bpf_sock *sk) {
+  struct bm_owner *owner =
+      bpf_sk_storage_get(&bm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+  if (owner) owner->words[0] = 1;
+  return PASS;
+}
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

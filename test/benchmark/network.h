@@ -12,7 +12,8 @@
 //   UniqueFd listener = network.Listen(network.veth(), 4001);
 //   UniqueFd client = network.Connect(network.veth(), SOCK_STREAM, 4001);
 //
-// Threads: one, which the constructor moves to the network of the host under test.
+// Threads: one at a time. The constructor moves its own to the network of the host under
+// test, and only servers that are not counted move the whole process.
 
 #ifndef NETMETER_TEST_BENCHMARK_NETWORK_H_
 #define NETMETER_TEST_BENCHMARK_NETWORK_H_
@@ -56,6 +57,9 @@ class Network {
   const Place& loopback() const { return loopback_; }
   const Place& veth() const { return veth_; }
   const Place& both_ends() const { return both_ends_; }
+
+  // Moves the calling thread to the network of the host under test.
+  void Enter() const { here_.Enter(); }
 
   // Sockets of the server.
   UniqueFd Listen(const Place& place, uint16_t port);

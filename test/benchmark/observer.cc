@@ -63,32 +63,29 @@ class Off : public Observer {
   void Stop() override {}
 };
 
-// A program at each of the two hooks of a cgroup.
-class CgroupPair : public Observer {
+// Programs at hooks of a cgroup.
+class AtCgroup : public Observer {
  public:
-  CgroupPair(std::string name, std::shared_ptr<void> owner, bpf_program* egress,
-             bpf_program* ingress)
-      : Observer(std::move(name)),
-        owner_(std::move(owner)),
-        egress_(bpf_program__fd(egress)),
-        ingress_(bpf_program__fd(ingress)) {}
+  AtCgroup(std::string name, std::shared_ptr<void> owner,
+           std::vector<bpf_program*> programs)
+      : Observer(std::move(name), std::move(programs)),
+        owner_(std::move(owner)) {}
 
   std::string Start(int cgroup_fd, const Place&) override {
-    egress_link_ = UniqueFd(
-        bpf_link_create(egress_, cgroup_fd, BPF_CGROUP_INET_EGRESS, nullptr));
-    ingress_link_ = UniqueFd(
-        bpf_link_create(ingress_, cgroup_fd, BPF_CGROUP_INET_INGRESS, nullptr));
-    return egress_link_.ok() && ingress_link_.ok() ? "" : Errno("attach");
+    for (bpf_program* program : programs_) {
+      links_.push_back(bpf_program__attach_cgroup(program, cgroup_fd));
+      if (links_.back() == nullptr) return Errno("attach");
+    }
+    return "";
   }
   void Stop() override {
-    egress_link_ = UniqueFd();
-    ingress_link_ = UniqueFd();
+    for (bpf_link* link : links_) bpf_link__destroy(link);
+    links_.clear();
   }
 
  private:
   const std::shared_ptr<void> owner_;
-  const int egress_, ingress_;
-  UniqueFd egress_link_, ingress_link_;
+  std::vector<bpf_link*> links_;
 };
 
 class Netmeter : public Observer {
@@ -107,6 +104,10 @@ class Netmeter : public Observer {
     std::string error;
     meter_ = Programs::Load(options, &error);
     if (meter_ == nullptr) Die(name + ": " + error);
+    bpf_program* program;
+    bpf_object__for_each_program(program, meter_->skeleton()->obj) {
+      if (bpf_program__fd(program) >= 0) programs_.push_back(program);
+    }
   }
   std::string Start(int cgroup_fd, const Place&) override {
     std::string error;
@@ -143,8 +144,8 @@ class Kernsnoopd : public Observer {
 
 class Skydive : public Observer {
  public:
-  explicit Skydive(Peers peers)
-      : Observer("Skydive"), peers_(std::move(peers)) {}
+  explicit Skydive(const Peers& peers)
+      : Observer("Skydive", {peers->progs.bm_skydive_filter}), peers_(peers) {}
   std::string Start(int, const Place& place) override {
     socket_ =
         UniqueFd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL)));
@@ -176,7 +177,7 @@ class TrafficControl : public Observer {
   // `interfaces`: empty for that of the place. `ingress`: may be null.
   TrafficControl(const std::string& name, Peers peers, bpf_program* egress,
                  bpf_program* ingress, std::vector<std::string> interfaces)
-      : Observer(name),
+      : Observer(name, {egress, ingress}),
         peers_(std::move(peers)),
         egress_(egress),
         ingress_(ingress),
@@ -409,19 +410,39 @@ double OwnCpuNs() {
 }
 
 std::vector<std::unique_ptr<Observer>> MakeObservers(
-    Run* run, const std::vector<std::string>& router) {
-  const std::string cgroup = run->CgroupPath();
+    Run* run, const std::vector<std::string>& router, bool paired) {
+  const std::string cgroup =
+      run->CgroupPath() +
+      (paired ? std::string("/") + OwnCgroup::kThreads : "");
   const std::string pins = run->directory() + "/pins";
   run->MountDirectory();
   const Comparison comparison(comparison_bpf__open_and_load(),
                               comparison_bpf__destroy);
   if (comparison == nullptr) DieWithErrno("load the programs to compare with");
   const Peers peers = LoadPeers();
+  const auto& progs = comparison->progs;
   std::vector<std::unique_ptr<Observer>> all;
+  const auto add = [&](const std::string& name,
+                       std::vector<bpf_program*> programs) {
+    all.push_back(
+        std::make_unique<AtCgroup>(name, comparison, std::move(programs)));
+  };
+  bpf_program* const tx = progs.bm_empty_tx;
+  bpf_program* const rx = progs.bm_empty_rx;
+  bpf_program* const create = progs.bm_create;
+  bpf_program* const release = progs.bm_release;
+  bpf_program* const option = progs.bm_setsockopt;
+  bpf_program* const state = progs.bm_sockops_state;
   all.push_back(std::make_unique<Off>());
-  all.push_back(std::make_unique<CgroupPair>("empty", comparison,
-                                             comparison->progs.bm_empty_tx,
-                                             comparison->progs.bm_empty_rx));
+  add("empty", {tx, rx});
+  if (paired) {
+    add("empty, 6 hooks", {tx, rx, create, release, option, state});
+    add("no STATE", {tx, rx, create, release, option, progs.bm_sockops});
+    add("no sockops", {tx, rx, create, release, option});
+    add("no release, setsockopt", {tx, rx, create, state});
+    add("6 hooks, storage",
+        {tx, rx, progs.bm_create_storage, release, option, state});
+  }
   all.push_back(std::make_unique<Netmeter>());
   for (const Build& build : run->builds()) {
     if (build.is_loader) {
@@ -431,18 +452,18 @@ std::vector<std::unique_ptr<Observer>> MakeObservers(
       all.push_back(std::make_unique<Netmeter>(build.name, build.file));
     }
   }
-  all.push_back(std::make_unique<Followed>(cgroup, pins));
-  all.push_back(std::make_unique<CgroupPair>("shared hash", comparison,
-                                             comparison->progs.bm_hash_tx,
-                                             comparison->progs.bm_hash_rx));
-  all.push_back(std::make_unique<Kernsnoopd>(peers));
-  all.push_back(std::make_unique<CgroupPair>("systemd", peers,
-                                             peers->progs.bm_systemd_tx,
-                                             peers->progs.bm_systemd_rx));
+  if (!paired) all.push_back(std::make_unique<Followed>(cgroup, pins));
+  add("shared hash", {progs.bm_hash_tx, progs.bm_hash_rx});
+  if (!paired) all.push_back(std::make_unique<Kernsnoopd>(peers));
+  all.push_back(std::make_unique<AtCgroup>(
+      "systemd", peers,
+      std::vector<bpf_program*>{peers->progs.bm_systemd_tx,
+                                peers->progs.bm_systemd_rx}));
   all.push_back(std::make_unique<Skydive>(peers));
   all.push_back(std::make_unique<TrafficControl>(
       "netobserv", peers, peers->progs.bm_observe_tx,
       peers->progs.bm_observe_rx, std::vector<std::string>()));
+  if (paired) return all;
   all.push_back(std::make_unique<Process>(
       "tcpdump",
       std::vector<std::string>{"tcpdump", "-Z", "root", "-n", "-w", "/dev/null",

@@ -47,19 +47,26 @@ class Observer {
   virtual double CpuNs() const { return 0; }
 
   const std::string& name() const { return name_; }
+  // Its BPF programs, if this process loaded them.
+  const std::vector<bpf_program*>& programs() const { return programs_; }
 
  protected:
-  explicit Observer(std::string name) : name_(std::move(name)) {}
+  explicit Observer(std::string name, std::vector<bpf_program*> programs = {})
+      : programs_(std::move(programs)), name_(std::move(name)) {}
+
+  std::vector<bpf_program*> programs_;
 
  private:
   const std::string name_;
 };
 
 // All observers, in the order above, and builds of netmeter. Loads the programs; ends the
-// process if that fails. Takes the run's directory. `router`: its two interfaces, if there
-// is one.
+// process if that fails. Takes the run's directory. `router`: its two interfaces, if
+// there is one. `paired`: only those that see no more than the cgroup for threads or the
+// interface of the place. Empty programs are at more of netmeter's hooks then: at all six
+// ("empty, 6 hooks"), at five or four, and at six with socket storage.
 std::vector<std::unique_ptr<Observer>> MakeObservers(
-    Run* run, const std::vector<std::string>& router = {});
+    Run* run, const std::vector<std::string>& router = {}, bool paired = false);
 
 // How often netmeter's two programs for packets ran, while EnableRunTime() is open.
 uint64_t PacketRuns(const Programs& programs);

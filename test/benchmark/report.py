@@ -59,6 +59,14 @@ SECTIONS = {
         "counts nothing there.",
         ["connections/s", "CPU ns per operation"],
     ),
+    "ablate": (
+        "A short connection by parts",
+        "The CPU time of a connection in the cgroup, beyond that of one outside of it. Two threads take turns on one CPU. "
+        "\"off\" shows the noise. Empty programs stand at netmeter's hooks: \"empty\" at those for packets, \"empty, 6 "
+        "hooks\" at all, \"no ...\" at all but these, and \"storage\" with 136 bytes of storage for each socket. The port "
+        "over loopback is no proxy's. The last table has the runs of a program in a connection, and their time together.",
+        ["us more", "% more"],
+    ),
     "forwarding": (
         "Forwarded packets",
         "Packets a second through a router with each of them, and those that the router itself sends. Without "

@@ -7,12 +7,24 @@
 // The CPU time is that of this process, of the watching process if there is one, and of
 // the kernel's softirq threads. The kernel's work for a packet is nearly always in the
 // time of its sender.
+//
+// "ablate" compares two threads on one CPU instead, which take turns. One is in the
+// measured cgroup and one outside of it. Each has a network of its own, so that an
+// observer of an interface sees only the first one. The difference of their CPU time for
+// a connection is the cost. It leaves out the test that the kernel makes for all cgroups
+// while any of them has a program.
+#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -136,6 +148,142 @@ void Measure(const Settings& settings, Run* run) {
   }
 }
 
+constexpr size_t kInside = 0, kOutside = 1;
+
+struct Ends {
+  std::string name;
+  bool veth, server_too;
+};
+
+struct Turns {
+  std::vector<double> ns[2];  // of a connection, by batch
+  double connections = 0;     // of both
+};
+
+// Runs batches inside and outside of the cgroup for so long. A socket belongs to the
+// cgroup of the thread that makes it, and an accepted one to that of its listener.
+Turns TakeTurns(Network* const networks[2], const Ends& ends, int cgroup_fd,
+                double seconds) {
+  Turns turns;
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t turn = kInside;
+  bool done = false;
+  const double end = NowNs() + seconds * 1e9;
+  const auto work = [&](size_t side) {
+    Network* const network = networks[side];
+    const auto join = [&] {
+      const UniqueFd threads(openat(cgroup_fd, "cgroup.threads", O_WRONLY));
+      Check(write(threads.get(), "0", 1), "move a thread to the cgroup");
+    };
+    network->Enter();
+    PinToCpu(AllowedCpus().front());
+    // Other work on this CPU would leave its own data in the cache, for one side more
+    // than for the other. If the kernel refuses, the quartiles show it.
+    const sched_param priority = {1};
+    sched_setscheduler(0, SCHED_FIFO, &priority);
+    const std::unique_ptr<Workload> churn = MakeChurn();
+    if (side == kInside && ends.server_too) join();
+    churn->Open(network,
+                ends.veth ? network->both_ends() : network->loopback());
+    if (side == kInside && !ends.server_too) join();
+    const auto mine = [&] { return done || turn == side; };
+    std::unique_lock<std::mutex> lock(mutex);
+    for (changed.wait(lock, mine); !done; changed.wait(lock, mine)) {
+      const double before = NowNs(CLOCK_THREAD_CPUTIME_ID);
+      const int connections = churn->RunBatch();
+      turns.ns[side].push_back((NowNs(CLOCK_THREAD_CPUTIME_ID) - before) /
+                               connections);
+      turns.connections += connections;
+      done = side == kOutside && NowNs() > end;
+      turn = 1 - side;
+      changed.notify_one();
+    }
+    churn->Close();
+  };
+  std::thread inside(work, kInside), outside(work, kOutside);
+  inside.join();
+  outside.join();
+  return turns;
+}
+
+double Median(std::vector<double> values) {
+  const auto middle =
+      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void Ablate(const Settings& settings, Run* run) {
+  const Ends cases[] = {{"veth, client", true, false},
+                        {"veth, both ends", true, true},
+                        {"loopback, client", false, false},
+                        {"loopback, both ends", false, true}};
+  std::string error;
+  const UniqueFd cgroup = run->cgroup()->MakeForThreads(&error);
+  if (!cgroup.ok()) Die(error);
+  const auto observers = MakeObservers(run, {}, /*paired=*/true);
+  // Observers start in the network that was made last.
+  Network outside(run->cgroup()), inside(run->cgroup());
+  Network* const networks[] = {&inside, &outside};
+  const auto phase = [&](const Ends& ends, Observer* observer) {
+    Turns turns;
+    const std::string missing = observer->Start(
+        cgroup.get(), ends.veth ? inside.both_ends() : inside.loopback());
+    if (missing.empty()) {
+      turns = TakeTurns(networks, ends, cgroup.get(),
+                        settings.milliseconds / 1000.0);
+    } else {
+      run->results()->Skip("", observer->name(), missing);
+    }
+    observer->Stop();
+    return turns;
+  };
+  nlohmann::json none, table;  // which has no holes
+  for (const Ends& ends : cases) {
+    none[ends.name + ", runs"] = none[ends.name + ", ns"] = 0;
+    ForEachRound(
+        settings.rounds, static_cast<int>(observers.size()), [&](int i) {
+          Observer* const observer = observers[static_cast<size_t>(i)].get();
+          Turns turns = phase(ends, observer);
+          if (turns.connections == 0) return;
+          const double off = Median(turns.ns[kOutside]);
+          for (size_t k = 0; k < turns.ns[kInside].size(); ++k) {
+            turns.ns[kInside][k] -= turns.ns[kOutside][k];
+          }
+          const double more = Median(turns.ns[kInside]);
+          run->results()->Add(ends.name, observer->name(), "us more",
+                              Better::kLess, more / 1000);
+          run->results()->Add(ends.name, observer->name(), "% more",
+                              Better::kLess, 100 * more / off);
+        });
+  }
+  // In phases of their own: the clock of the programs costs time.
+  const UniqueFd stats = EnableRunTime();
+  for (const Ends& ends : cases) {
+    for (const auto& observer : observers) {
+      std::vector<RunTime> before;
+      for (const bpf_program* program : observer->programs()) {
+        before.push_back(ReadRunTime(bpf_program__fd(program)));
+      }
+      const double connections = phase(ends, observer.get()).connections / 2;
+      for (size_t k = 0; k < before.size(); ++k) {
+        const bpf_program* const program = observer->programs()[k];
+        const RunTime after = ReadRunTime(bpf_program__fd(program));
+        if (after.runs == before[k].runs) continue;
+        const auto runs = static_cast<double>(after.runs - before[k].runs);
+        const auto ns = static_cast<double>(after.ns - before[k].ns);
+        const std::string name =
+            observer->name() + ": " + bpf_program__name(program);
+        nlohmann::json& row = *table.emplace(name, none).first;
+        row[ends.name + ", runs"] = std::round(runs / connections * 10) / 10;
+        row[ends.name + ", ns"] = std::llround(ns / connections);
+      }
+    }
+  }
+  run->results()->Fact("a connection's programs", table);
+}
+
 // Prints the time of a short connection by function, with netmeter at both ends. perf(1)
 // samples this process, and knows JITed programs by their names.
 void Profile(const Settings& settings, Run* run) {
@@ -200,6 +348,10 @@ int main(int argc, char** argv) {
   return RunBenchmark("throughput", argc, argv, [](Run* run) {
     if (run->word() == "profile") {
       Profile({1, run->Of(5000, 500)}, run);
+      return;
+    }
+    if (run->word() == "ablate") {
+      Ablate({run->Of(20, 1), run->Of(60, 10)}, run);
       return;
     }
     Measure({run->Of(9, 1), run->Of(300, 20)}, run);

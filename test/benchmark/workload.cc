@@ -56,9 +56,6 @@ class Batches : public Workload {
     worker.join();
     return result;
   }
-
- private:
-  virtual int RunBatch() = 0;
 };
 
 class TcpRequests : public Batches {

@@ -30,6 +30,8 @@ class Workload {
   // So long; how many operations, of which one is a trip, a packet or
   // a connection.
   virtual double Run(double seconds) = 0;
+  // A batch by the calling thread; how many operations.
+  virtual int RunBatch() = 0;
   // How many operations there were in all.
   uint64_t operations() const { return operations_; }
 

@@ -34,6 +34,11 @@ std::string OwnPath() {
   return "/";
 }
 
+void Remove(const std::string& path) {
+  rmdir((path + "/" + OwnCgroup::kThreads).c_str());
+  rmdir(path.c_str());
+}
+
 // Cgroups of processes that are gone; rmdir(2) refuses one that is in use.
 void RemoveStale(const std::string& root, const std::string& prefix) {
   DIR* handle = opendir(root.c_str());
@@ -43,7 +48,7 @@ void RemoveStale(const std::string& root, const std::string& prefix) {
     if (name.compare(0, prefix.size() + 1, prefix + "-") != 0) continue;
     const int pid = std::atoi(name.c_str() + prefix.size() + 1);
     if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) {
-      rmdir((root + "/" + name).c_str());
+      Remove(root + "/" + name);
     }
   }
   closedir(handle);
@@ -84,7 +89,7 @@ std::unique_ptr<OwnCgroup> OwnCgroup::Make(const std::string& prefix,
 
 OwnCgroup::~OwnCgroup() {
   Leave();
-  rmdir(path_.c_str());
+  Remove(path_);
 }
 
 bool OwnCgroup::Enter(std::string* error) {
@@ -94,6 +99,17 @@ bool OwnCgroup::Enter(std::string* error) {
 }
 
 bool OwnCgroup::Leave() { return MoveInto(home_); }
+
+UniqueFd OwnCgroup::MakeForThreads(std::string* error) {
+  const std::string path = path_ + "/" + kThreads;
+  mkdir(path.c_str(), 0755);
+  std::ofstream type(path + "/cgroup.type");
+  type << "threaded" << std::endl;
+  *error = "make the threaded cgroup " + path + ": " + std::strerror(errno);
+  return UniqueFd(type.good()
+                      ? open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                      : -1);
+}
 
 }  // namespace internal
 }  // namespace netmeter

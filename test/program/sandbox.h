@@ -35,6 +35,10 @@ class OwnCgroup {
   int fd() const { return fd_.get(); }
   bool Enter(std::string* error);
   bool Leave();
+  // A cgroup below for single threads of a process that is in this one. Each moves
+  // itself. Not ok: *error says why.
+  static constexpr char kThreads[] = "threads";
+  UniqueFd MakeForThreads(std::string* error);
 
  private:
   OwnCgroup() = default;
