@@ -85,11 +85,19 @@ static __always_inline void give_to_service(struct nm_owner *owner, __u32 tgid,
   *(volatile __u32 *)&owner->attribution.word = attribution.word;
 }
 
+/* The cookie of the socket of a call. No helper has it here. */
+static __always_inline __u64 cookie_of_option(struct bpf_sockopt *ctx) {
+  return BPF_CORE_READ((struct bpf_sockopt_kern *)ctx, sk,
+                       __sk_common.skc_cookie.counter);
+}
+
 /* Whether a call at level NM_SOL was granted. A name is made only if all other checks
  * have passed. */
 static __always_inline bool run_control(struct bpf_sockopt *ctx) {
   struct nm_name_key key = {};
+  struct nm_stored_owner *stored = NULL;
   struct nm_owner *owner = NULL;
+  __u64 cookie = 0;
   __u32 tgid, id;
   __u16 user;
 
@@ -97,7 +105,10 @@ static __always_inline bool run_control(struct bpf_sockopt *ctx) {
       ctx->optname != NM_SERVICE)
     return false;
   if (!read_name(ctx, &key)) return false;
-  if (ctx->sk) owner = bpf_sk_storage_get(&nm_owners, ctx->sk, 0, 0);
+  if (ctx->sk) {
+    cookie = cookie_of_option(ctx);
+    owner = owner_of(ctx->sk, cookie, &stored);
+  }
   tgid = current_tgid();
   if (ctx->optname != NM_REGISTER && !owner) return false;
 
@@ -115,7 +126,7 @@ static __always_inline bool run_control(struct bpf_sockopt *ctx) {
    * Read again, because the verifier would follow both kinds of users all the way. */
   user = current_user();
   if (user) owner->user = user;
-  forget_slot(owner);
+  forget_slot(stored, cookie);
   return true;
 }
 

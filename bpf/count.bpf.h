@@ -49,8 +49,8 @@ NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
   const bool tcp = transport == NM_TRANSPORT_TCP;
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct bpf_sock *sk = skb->sk;
+  struct nm_stored_owner *stored;
   struct nm_socket *socket;
-  struct nm_owner *owner;
   bool alone;
 
   if (transport == NM_TRANSPORT_SCTP && nm_follow_sctp(skb, direction))
@@ -58,13 +58,13 @@ NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
   if (!sk) return NM_STATE_NONE;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return NM_STATE_NONE;
-  owner = owner_of_socket(sk, cookie);
-  if (!owner) return NM_STATE_NONE;
+  if (!make_owner(sk, cookie, &stored)) return NM_STATE_NONE;
+  if (!stored) return NM_STATE_ENTRY;
   alone = direction == NM_EGRESS || sk->state == TCP_LISTEN;
-  if (tcp && alone && may_be_subflow(owner)) nm_follow_mptcp(skb);
-  socket = find_socket(owner, cookie, !tcp || alone);
+  if (tcp && alone && may_be_subflow(stored)) nm_follow_mptcp(skb);
+  socket = find_socket(stored, cookie, !tcp || alone);
   if (!socket) return NM_STATE_NONE;
-  return socket == &owner->socket ? NM_STATE_OWNER : NM_STATE_ENTRY;
+  return socket == &stored->socket ? NM_STATE_OWNER : NM_STATE_ENTRY;
 }
 
 /* --- Loopback ------------------------------------------------------------- */
@@ -75,14 +75,16 @@ NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
  * port, and may send a RST: on_closed() has noted whether it is a proxy's. */
 static __always_inline bool is_noted(struct __sk_buff *skb,
                                      struct bpf_sock *sk) {
+  struct nm_stored_owner *stored = NULL;
   struct nm_stats *stats = stats_of_meter();
-  struct nm_owner *owner = NULL;
   struct nm_entry *entry;
 
   if (sk->state == TCP_CLOSE) {
+    entry = entry_of_cookie(bpf_get_socket_cookie(skb));
+    if (entry) return entry->socket.proxied;
     sk = bpf_sk_fullsock(sk);
-    if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-    return owner && owner->socket.proxied;
+    if (sk) stored = stored_owner(sk);
+    return stored && stored->socket.proxied;
   }
   /* Most hosts redirect none, and then the table stays out of the CPU's cache. */
   if (!stats || !stats->connections_redirected) return false;
@@ -174,30 +176,30 @@ static __always_inline void find_state(struct nm_context *c,
   struct __sk_buff *skb = c->skb;
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct nm_entry *entry = entry_of_cookie(cookie);
+  struct nm_stored_owner *stored;
   struct bpf_sock *sk = skb->sk;
-  struct nm_owner *owner = NULL;
   int place;
 
   if (entry) c->socket = &entry->socket;
   if (entry || !sk) return;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  if (!owner || NM_WORD_COOKIE(owner->socket.word) != NM_COOKIE(cookie)) {
+  stored = stored_owner(sk);
+  if (!stored || NM_WORD_COOKIE(stored->socket.word) != NM_COOKIE(cookie)) {
     /* An accepted socket gets its state when it sends. */
-    if (owner && c->packet.transport == NM_TRANSPORT_TCP &&
+    if (stored && c->packet.transport == NM_TRANSPORT_TCP &&
         direction == NM_INGRESS && sk->state != TCP_LISTEN)
       return;
     place = nm_make_state(skb, c->packet.transport, direction);
     if (place == NM_STATE_ENTRY) entry = entry_of_cookie(cookie);
     if (entry) c->socket = &entry->socket;
     if (place != NM_STATE_OWNER) return;
-    owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  } else if (may_be_subflow(owner) &&
+    stored = stored_owner(sk);
+  } else if (may_be_subflow(stored) &&
              (direction == NM_EGRESS || sk->state == TCP_LISTEN)) {
     nm_follow_mptcp(skb);
   }
-  if (owner) c->socket = &owner->socket;
+  if (stored) c->socket = &stored->socket;
 }
 
 /* Puts the packet's uplink into its path, and notes the namespace of its socket. */
@@ -248,6 +250,7 @@ NM_GLOBAL int nm_is_duplicate(struct __sk_buff *skb, __u64 word, __u32 slot) {
                          traits.transport == NM_TRANSPORT_SCTP;
   const bool multicast =
       traits.transport != NM_TRANSPORT_TCP && is_multicast_or_broadcast(skb);
+  struct nm_stored_owner *stored;
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
   __u32 cookie = NM_ANY_RECEIVER;
@@ -276,7 +279,7 @@ NM_GLOBAL int nm_is_duplicate(struct __sk_buff *skb, __u64 word, __u32 slot) {
    * new one receives is no duplicate. */
   if (!sk || sk->type == SOCK_RAW || (multicast && udp))
     cookie = bpf_get_socket_cookie(skb);
-  if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (sk) owner = owner_of(sk, bpf_get_socket_cookie(skb), &stored);
   return nm_is_counted_dup(skb, cookie, owner ? owner->network : 0,
                            traits.sport | (__u32)traits.dport << 16,
                            multicast && udp);
@@ -322,22 +325,25 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
   struct nm_cell *cell = cell_of_slot(slot);
   struct bpf_sock *sk = skb->sk;
   struct bpf_tcp_sock *tcp;
+  struct nm_stored_owner *stored;
   struct nm_owner *owner;
   struct nm_socket *socket;
   __u32 acked;
 
   if (sk) sk = bpf_sk_fullsock(sk);
   if (!sk || !cell) return slot;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  socket = state_of_socket(owner, cookie);
+  owner = owner_of(sk, cookie, &stored);
+  socket = state_of_socket(stored, cookie);
   tcp = bpf_tcp_sock(sk);
+  if (tcp && socket && sk->state == TCP_SYN_SENT)
+    begin_sent(tcp, socket, tcp->snd_nxt, false);
   if (tcp && socket && sk->state != TCP_SYN_SENT) {
-    begin_received(tcp, socket, tcp->rcv_nxt, is_preexisting(owner, cookie));
+    begin_received(tcp, socket, tcp->rcv_nxt, is_preexisting(stored, cookie));
     acked = acked_payload(skb, socket, tcp->rcv_nxt);
     if (acked) nm_add_sent(NM_PAIR(slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
     /* Every pending amount is noted when it is added. Otherwise it would stay there. */
-    if (acked && owner && cell->kind == NM_KIND_PENDING)
-      __sync_fetch_and_add(&owner->pending.rx_payload_bytes, acked);
+    if (acked && stored && cell->kind == NM_KIND_PENDING)
+      __sync_fetch_and_add(&stored->pending.rx_payload_bytes, acked);
   }
   return nm_slot_of_series(head_of_hidden(cell, transport),
                            owner ? owner->user : 0) &
@@ -349,14 +355,14 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
 /* Notes that a packet counted as pending belongs to this connection. */
 NM_GLOBAL int nm_note_received(struct __sk_buff *skb, __u32 bytes,
                                __u32 segments) {
+  struct nm_stored_owner *stored;
   struct bpf_sock *sk = skb->sk;
-  struct nm_owner *owner;
 
   if (!sk) return 0;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  owner = owner_of_socket(sk, bpf_get_socket_cookie(skb));
-  if (owner) add_pending_received(&owner->pending, bytes, segments);
+  make_owner(sk, bpf_get_socket_cookie(skb), &stored);
+  if (stored) add_pending_received(&stored->pending, bytes, segments);
   return 0;
 }
 
@@ -383,20 +389,20 @@ NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
                                __u32 tcp_flags) {
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct bpf_tcp_sock *tcp = NULL;
+  struct nm_stored_owner *stored = NULL;
   struct bpf_sock *sk = skb->sk;
-  struct nm_owner *owner = NULL;
   struct nm_socket *socket;
   bool preexisting;
 
   if (sk) sk = bpf_sk_fullsock(sk);
   if (sk) {
     if (sk->type == SOCK_RAW) return 1;
-    owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+    owner_of(sk, cookie, &stored);
     tcp = bpf_tcp_sock(sk);
   }
-  socket = state_of_socket(owner, cookie);
+  socket = state_of_socket(stored, cookie);
   if (!socket) return 1;
-  preexisting = is_preexisting(owner, cookie);
+  preexisting = is_preexisting(stored, cookie);
   begin_sent(tcp, socket, seq, preexisting);
   if (tcp_flags & TCP_FLAG_ACK) begin_received(tcp, socket, ack, preexisting);
   return 0;
@@ -438,21 +444,21 @@ NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
   struct nm_cell *cell = shared_cell(slot_and_end);
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct bpf_sock *sk = skb->sk;
+  struct nm_stored_owner *stored;
   struct nm_socket *socket;
-  struct nm_owner *owner;
 
   if (cell) add_sent_to_cell(cell, &sent, segments, true);
   if (!sk) return 0;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  owner = owner_of_socket(sk, cookie);
-  if (!owner) return 0;
+  make_owner(sk, cookie, &stored);
+  if (!stored) return 0;
   /* Not pending if by another uplink than the connection's first: series.bpf.h */
   if (!nm_config.uplinks || (cell && cell->kind == NM_KIND_PENDING))
-    add_pending_sent(&owner->pending, &sent, segments);
-  socket = state_of_socket(owner, cookie);
+    add_pending_sent(&stored->pending, &sent, segments);
+  socket = state_of_socket(stored, cookie);
   return sent.new_bytes && socket && socket->wire_protocol &&
-         read_destination(skb, sk, owner, socket, slot_and_end >> 32,
+         read_destination(skb, sk, &stored->owner, socket, slot_and_end >> 32,
                           sent.new_bytes);
 }
 

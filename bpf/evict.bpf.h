@@ -173,7 +173,7 @@ struct bpf_iter__bpf_sk_storage_map {
   struct bpf_iter_meta *meta;
   struct bpf_map *map;
   struct sock *sk;
-  struct nm_owner *value;
+  struct nm_stored_owner *value;
 };
 
 static __always_inline void mark(__u32 index, __u32 bit) {
@@ -182,13 +182,16 @@ static __always_inline void mark(__u32 index, __u32 bit) {
   if (marks) *marks |= bit;
 }
 
-static __always_inline void mark_what_is_held(const struct nm_owner *owner) {
+static __always_inline void mark_what_is_held(
+    const struct nm_stored_owner *stored) {
+  const struct nm_owner *owner = &stored->owner;
+
   mark(owner->attribution.service, NM_MARK_NAME);
   mark(owner->tag, NM_MARK_NAME);
   mark(owner->wire_destination, NM_MARK_NAME);
   mark(owner->pending_service, NM_MARK_NAME);
   mark(owner->counted, NM_MARK_SLOT);
-  mark(NM_WORD_SLOT(owner->socket.word), NM_MARK_SLOT);
+  mark(NM_WORD_SLOT(stored->socket.word), NM_MARK_SLOT);
 }
 
 #endif /* NETMETER_BPF_EVICT_BPF_H_ */

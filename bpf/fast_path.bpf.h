@@ -153,9 +153,11 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   flags = *(__u8 *)(data + 13);
   seq = bpf_ntohl(*(__be32 *)(data + 4));
   ack = bpf_ntohl(*(__be32 *)(data + 8));
+  /* Of the packets of another kind, a SYN may be plain, whose series was foreseen, and
+   * that of a request. */
   if (direction == NM_EGRESS &&
       (flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) != TCP_FLAG_ACK &&
-      !is_of_request(flags, sk->state))
+      !is_first_syn(flags, sk->state) && !is_of_request(flags, sk->state))
     return false;
   /* A listener's packets have no numbers of its own. */
   if (direction == NM_INGRESS && (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) &&
@@ -173,7 +175,10 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
     if (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) nm_note_end(skb);
     return true;
   }
-  if (flags & TCP_FLAG_SYN) { /* of a request, which has no numbers here */
+  if ((flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN) {
+    begin_sent(NULL, socket, seq, false);
+    sent.new_bytes = new_payload(socket, seq, payload, flags);
+  } else if (flags & TCP_FLAG_SYN) { /* of a request: it has no numbers here */
     sent.new_bytes = payload;
   } else {
     if (*(volatile __u16 *)&socket->tx_valid != NM_SOCKET_NUMBERS) return false;

@@ -11,9 +11,7 @@
 #define NETMETER_BPF_FLOW_CONNECTION_BPF_H_
 
 #include "bpf/flow_table.bpf.h"
-
-#define TCP_FIN_WAIT1 4
-#define TCP_FIN_WAIT2 5
+#include "bpf/tcp.bpf.h"
 
 static __always_inline void key_of_connection(struct bpf_sock_ops *ops,
                                               struct nm_flow_key *key) {
@@ -103,7 +101,9 @@ static __always_inline void flow_is_established(struct bpf_sock_ops *ops) {
 static __always_inline void flow_begins(struct bpf_sock_ops *ops,
                                         struct bpf_sock *sk) {
   const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
-  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  const __u64 cookie = bpf_get_socket_cookie(ops);
+  struct nm_stored_owner *stored;
+  struct nm_owner *owner = owner_of(sk, cookie, &stored);
   struct nm_flow_key key = {}, handshake = {};
   struct nm_beginning beginning = {};
   struct nm_ending ending = {};
@@ -115,8 +115,7 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   key_of_connection(ops, &key);
   ends_of_socket(sk, &beginning.ends);
   beginning.now_ns = bpf_ktime_get_ns();
-  if (owner) beginning.tgid = owner->tgid;
-  if (owner) beginning.start = owner->start;
+  process_of_owner(owner, stored, cookie, &beginning);
   beginning.flags =
       NM_FLOW_TOLD |
       (accepted ? NM_FLOW_ACCEPTED | NM_FLOW_ESTABLISHED : NM_FLOW_OPENED);
@@ -148,16 +147,13 @@ static __always_inline bool may_send_rst(__u32 flags, __u32 state,
                                          __u32 error) {
   if (error || (flags & NM_FLOW_RST_SENT)) return false;
   if ((flags & NM_FLOW_RST_RECEIVED) && !nm_config.reads_errors) return false;
-  /* The normal end of the side that closes first, but with the peer's FIN. */
-  if (state == TCP_FIN_WAIT2) return !(flags & NM_FLOW_FIN_RECEIVED);
-  return state == TCP_ESTABLISHED || state == TCP_SYN_RECV ||
-         state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT ||
-         state == TCP_CLOSING;
+  return may_send_reset(state, flags & NM_FLOW_FIN_RECEIVED);
 }
 
 static __always_inline void flow_ends(struct bpf_sock_ops *ops,
                                       struct bpf_sock *sk) {
-  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  struct nm_stored_owner *stored;
+  struct nm_owner *owner = owner_of(sk, bpf_get_socket_cookie(ops), &stored);
   const __u32 last = ops->args[0], error = error_of_socket(sk);
   const __u32 srtt = ops->srtt_us >> 3, retransmits = ops->total_retrans;
   const __u32 min_rtt = ops->rtt_min;

@@ -50,6 +50,8 @@ NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
                                __u32 direction) {
   struct nm_search search = {.traits.word = word};
   struct nm_cell *cell = kept ? cell_of_slot(kept) : NULL;
+  const __u64 cookie = bpf_get_socket_cookie(skb);
+  struct nm_stored_owner *stored = NULL;
   struct nm_owner *owner = NULL;
   struct bpf_sock *sk = skb->sk;
   struct nm_socket *socket;
@@ -58,10 +60,10 @@ NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
   if (cell && is_slot_of(cell, search.traits))
     return kept | (cell->kind == NM_KIND_PENDING ? NM_SLOT_PENDING : 0);
   if (sk) sk = bpf_sk_fullsock(sk);
-  if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (sk) owner = owner_of(sk, cookie, &stored);
   if (!owner) return slot_by_head(head_of_unattributed(search.traits).word);
-  socket = state_of_socket(owner, bpf_get_socket_cookie(skb));
-  head = head_of_packet(skb, owner, &search, socket, direction,
+  socket = state_of_socket(stored, cookie);
+  head = head_of_packet(skb, owner, !!stored, &search, socket, direction,
                         /*writes=*/false);
   return slot_by_head(head.word);
 }
@@ -155,6 +157,7 @@ static __always_inline bool begin_connection(struct bpf_sock *sk,
 static __noinline int begin_by_packet(struct __sk_buff *skb,
                                       struct nm_followed *f, __u32 direction) {
   struct nm_beginning beginning = {};
+  struct nm_stored_owner *stored;
   struct nm_flow_socket *sockets;
   struct nm_owner *owner;
   struct bpf_sock *sk;
@@ -165,11 +168,10 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   sk = skb->sk;
   if (sk) sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  owner = owner_of(sk, bpf_get_socket_cookie(skb), &stored);
   ends_of_socket(sk, &beginning.ends);
   beginning.now_ns = f->now_ns;
-  if (owner) beginning.tgid = owner->tgid;
-  if (owner) beginning.start = owner->start;
+  process_of_owner(owner, stored, bpf_get_socket_cookie(skb), &beginning);
   if (f->key.kind == NM_FLOW_CONNECTION) {
     waiting = bpf_sk_storage_get(&nm_flow_waiting, sk, 0, 0);
     if (!begin_connection(sk, owner, f, direction, waiting, &beginning))
@@ -177,7 +179,7 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
     if (waiting)
       numbers = &waiting->numbers;
     else if (direction == NM_INGRESS)
-      numbers = state_of_socket(owner, f->key.cookie);
+      numbers = state_of_socket(stored, f->key.cookie);
   } else {
     if (f->key.kind == NM_FLOW_HANDSHAKE || direction == NM_INGRESS)
       beginning.flags = NM_FLOW_STRANGER;
@@ -235,8 +237,7 @@ static __noinline int split_waiting(struct __sk_buff *skb,
   if (!sk) return 0;
   /* Only sent packets change the meter's numbers, so they are from before this packet. */
   if (direction == NM_INGRESS)
-    numbers = state_of_socket(bpf_sk_storage_get(&nm_owners, sk, 0, 0),
-                              f->key.cookie);
+    numbers = state_of_socket(stored_owner(sk), f->key.cookie);
   if (numbers) first.numbers = *numbers;
   waiting = bpf_sk_storage_get(&nm_flow_waiting, sk, &first,
                                BPF_SK_STORAGE_GET_F_CREATE);
@@ -451,6 +452,7 @@ static __always_inline void follow_packet(struct __sk_buff *skb,
   struct nm_followed f = {};
   __u64 cookie = bpf_get_socket_cookie(skb);
   __u32 kept = 0, network = 0;
+  struct nm_stored_owner *stored = NULL;
   struct nm_socket *socket = NULL;
   struct nm_owner *owner = NULL;
   struct bpf_sock *sk = skb->sk;
@@ -461,8 +463,8 @@ static __always_inline void follow_packet(struct __sk_buff *skb,
   if (!is_on_path(skb, direction, &f.packet)) return;
   parse_packet(skb, direction, &f.packet);
   if (sk) sk = bpf_sk_fullsock(sk);
-  if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  socket = state_of_socket(owner, cookie);
+  if (sk) owner = owner_of(sk, cookie, &stored);
+  socket = state_of_socket(stored, cookie);
   if (socket) {
     kept = NM_WORD_SLOT(*(volatile __u64 *)&socket->word);
     network = socket->network;

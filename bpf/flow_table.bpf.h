@@ -410,6 +410,23 @@ struct nm_beginning {
   __u32 flags; /* NM_FLOW_* */
 };
 
+/* Fills in the process that made a socket. */
+static __always_inline void process_of_owner(struct nm_owner *owner,
+                                             struct nm_stored_owner *stored,
+                                             __u64 cookie,
+                                             struct nm_beginning *beginning) {
+  struct nm_entry *entry;
+
+  if (!owner) return;
+  beginning->tgid = owner->tgid;
+  if (stored) {
+    beginning->start = stored->start;
+    return;
+  }
+  entry = entry_of_cookie(cookie);
+  if (entry) beginning->start = entry->start;
+}
+
 /* Makes the flow of a key, unless there is one. `numbers` are the meter's, for a
  * connection that is older than this program, or NULL. 0: no room. */
 static __noinline int begin_flow(const struct nm_flow_key *key,

@@ -61,6 +61,8 @@ static __always_inline long nm_read_name(void *to, __u32 size, __u64 address) {
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
 #define TCP_SYN_RECV 3
+#define TCP_FIN_WAIT1 4
+#define TCP_FIN_WAIT2 5
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8
 #define TCP_LAST_ACK 9
@@ -91,8 +93,13 @@ struct net_device {
   possible_net_t nd_net;
 } __kernel_type;
 
+typedef struct {
+  __s64 counter;
+} atomic64_t;
+
 struct sock_common {
   possible_net_t skc_net;
+  atomic64_t skc_cookie;
 } __kernel_type;
 
 struct sock {
@@ -128,6 +135,11 @@ struct inet_connection_sock {
 
 struct tcp_sock {
   struct inet_connection_sock inet_conn;
+} __kernel_type;
+
+/* The context of a setsockopt program, of which struct bpf_sockopt shows a part. */
+struct bpf_sockopt_kern {
+  struct sock *sk;
 } __kernel_type;
 
 /* The error of the socket: ETIMEDOUT, ECONNRESET and so on; 0: none. */

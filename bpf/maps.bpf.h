@@ -170,16 +170,7 @@ struct {
   __type(value, struct nm_rule);
 } nm_rules SEC(".maps");
 
-/* The socket table: low bits of the cookie -> the socket. Direct-mapped. The lock is
- * taken only to claim and to free an entry. */
-struct nm_entry {
-  struct bpf_spin_lock lock;
-  __u32 pad;
-  struct nm_socket socket;
-  __u8 fill[24]; /* one cache line each: CPUs share none */
-};
-NM_STATIC_ASSERT(sizeof(struct nm_entry) == 64);
-
+/* The socket table: low bits of the cookie -> the socket. Direct-mapped. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);
@@ -187,12 +178,13 @@ struct {
   __type(value, struct nm_entry);
 } nm_sockets SEC(".maps");
 
-/* socket -> its owner. BPF_F_CLONE copies it to the sockets that accept(2) returns. */
+/* socket -> its owner, if that is not in the table. BPF_F_CLONE copies it to the sockets
+ * that accept(2) returns. */
 struct {
   __uint(type, BPF_MAP_TYPE_SK_STORAGE);
   __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
   __type(key, int);
-  __type(value, struct nm_owner);
+  __type(value, struct nm_stored_owner);
 } nm_owners SEC(".maps");
 
 /* socket -> the state of reading its first bytes. Made when a connection that may name

@@ -30,19 +30,21 @@
 /* The owner of the process's socket whose subflow this is. NULL: it is no subflow, or
  * nothing is known. Raw sockets may have the protocol of TCP, but not the fields that the
  * helper reads. */
-static __always_inline struct nm_owner *owner_of_mptcp(struct bpf_sock *sk) {
+static __always_inline struct nm_stored_owner *owner_of_mptcp(
+    struct bpf_sock *sk) {
   void *process_socket;
 
   if (sk->type != SOCK_STREAM || sk->protocol != IPPROTO_TCP) return NULL;
   process_socket = bpf_skc_to_mptcp_sock(sk);
   if (!process_socket) return NULL;
-  return bpf_sk_storage_get(&nm_owners, process_socket, 0, 0);
+  return stored_owner(process_socket);
 }
 
 /* Copies the current owner of the process's socket to a subflow. The name that the first
  * subflow sent is the destination of subflows that join. */
-static __always_inline void follow(struct nm_owner *owner,
-                                   struct nm_owner *whole) {
+static __always_inline void follow(struct nm_stored_owner *stored,
+                                   struct nm_stored_owner *process) {
+  struct nm_owner *owner = &stored->owner, *whole = &process->owner;
   union nm_attribution attribution = attribution_of(whole);
   __u16 named = owner->flags & NM_OWNER_RULED ? 0 : owner->wire_destination;
 
@@ -52,7 +54,7 @@ static __always_inline void follow(struct nm_owner *owner,
       (named || !whole->wire_destination))
     return;
   owner->tgid = whole->tgid;
-  owner->start = whole->start;
+  stored->start = process->start;
   owner->user = whole->user;
   owner->tag = whole->tag;
   if (whole->wire_destination) {
@@ -60,14 +62,16 @@ static __always_inline void follow(struct nm_owner *owner,
     owner->flags &= ~NM_OWNER_RULED;
   }
   *(volatile __u32 *)&owner->attribution.word = attribution.word;
-  owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+  stored->socket.word = NM_WORD_COOKIE(stored->socket.word);
 }
 
 /* Whether a TCP socket is a subflow, or may be one whose owner was not found yet: such a
  * subflow looks like a socket without an owner. */
-static __always_inline bool may_be_subflow(const struct nm_owner *owner) {
-  return nm_config.mptcp && ((owner->flags & NM_OWNER_SUBFLOW) ||
-                             owner->attribution.kind == NM_KIND_UNATTRIBUTED);
+static __always_inline bool may_be_subflow(
+    const struct nm_stored_owner *stored) {
+  return nm_config.mptcp && stored &&
+         ((stored->owner.flags & NM_OWNER_SUBFLOW) ||
+          stored->owner.attribution.kind == NM_KIND_UNATTRIBUTED);
 }
 
 /* For a packet of a TCP socket whose lock is held, or of a listener. A global function is
@@ -75,36 +79,36 @@ static __always_inline bool may_be_subflow(const struct nm_owner *owner) {
  * has the helper. */
 NM_GLOBAL int nm_follow_mptcp(struct __sk_buff *skb) {
   struct bpf_sock *sk = skb->sk;
-  struct nm_owner *owner, *whole;
+  struct nm_stored_owner *stored, *whole;
 
   if (!nm_config.mptcp || !sk) return 0;
   sk = bpf_sk_fullsock(sk);
   if (!sk || sk->protocol != IPPROTO_TCP) return 0;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  if (!owner) return 0;
+  stored = stored_owner(sk);
+  if (!stored) return 0;
   whole = owner_of_mptcp(sk);
   if (whole)
-    follow(owner, whole);
-  else if (owner->flags & NM_OWNER_SUBFLOW)
-    owner->flags &= ~NM_OWNER_SUBFLOW; /* accepted from a peer without MPTCP */
+    follow(stored, whole);
+  else if (stored->owner.flags & NM_OWNER_SUBFLOW)
+    stored->owner.flags &=
+        ~NM_OWNER_SUBFLOW; /* accepted from a peer without MPTCP */
   return 0;
 }
 
-/* The owner of a TCP socket that sockops reports. It is made for a new subflow. `whole`,
- * unless NULL: the owner of the socket whose subflow it is. */
-static __always_inline struct nm_owner *owner_of_connection(
-    struct bpf_sock *sk, struct nm_owner **whole) {
-  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+/* The owner of a TCP socket that sockops reports and that has none in the table. It is
+ * made for a new subflow. `whole`, unless NULL: the owner of the socket whose subflow it
+ * is. */
+static __always_inline struct nm_stored_owner *owner_of_connection(
+    struct bpf_sock *sk, struct nm_stored_owner **whole) {
+  struct nm_stored_owner *stored = stored_owner(sk);
 
   *whole = NULL;
-  if (!nm_config.mptcp || (owner && !(owner->flags & NM_OWNER_SUBFLOW) &&
-                           owner->attribution.kind != NM_KIND_UNATTRIBUTED))
-    return owner;
+  if (!nm_config.mptcp || (stored && !may_be_subflow(stored))) return stored;
   *whole = owner_of_mptcp(sk);
-  if (owner || !*whole) return owner;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-  if (!owner) COUNT(storage_failed_sockets, 1);
-  return owner;
+  if (stored || !*whole) return stored;
+  stored = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!stored) COUNT(storage_failed_sockets, 1);
+  return stored;
 }
 
 #endif /* NETMETER_BPF_MPTCP_BPF_H_ */

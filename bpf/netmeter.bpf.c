@@ -95,8 +95,13 @@ int nm_egress_claim(struct __sk_buff *skb) {
 
 SEC("sockops")
 int nm_sockops(struct bpf_sock_ops *ops) {
-  struct bpf_sock *sk = ops->sk;
+  struct bpf_sock *sk;
 
+  /* Most calls tell of states that do not matter, or ask for values. */
+  if (ops->op == BPF_SOCK_OPS_STATE_CB ? ops->args[1] != TCP_CLOSE
+                                       : ops->op < BPF_SOCK_OPS_TCP_CONNECT_CB)
+    return 1;
+  sk = ops->sk;
   if (!sk) return 1;
   switch (ops->op) {
     case BPF_SOCK_OPS_TCP_CONNECT_CB:
@@ -114,7 +119,7 @@ int nm_sockops(struct bpf_sock_ops *ops) {
       on_retransmit(ops, sk, 0, ops->args[1]);
       break;
     case BPF_SOCK_OPS_STATE_CB:
-      if (ops->args[1] == TCP_CLOSE) on_closed(ops, sk);
+      on_closed(ops, sk);
       break;
   }
   return 1;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The owner of a socket and the state of its connection: the values of `owners`, which
- * root's tools look up, too (lib/apps/connections). It may change with each version.
+ * The owner of a socket and the state of its connection: the values of `sockets` and
+ * `owners`, which evict and root's tools look up, too. It may change with each version.
  */
 #ifndef NETMETER_BPF_OWNER_H_
 #define NETMETER_BPF_OWNER_H_
+
+#include <linux/bpf.h>
 
 #include "netmeter/abi.h"
 
@@ -29,12 +31,19 @@ struct nm_socket {
   nm_u8 wire_protocol;  /* enum nm_wire_protocol; not NONE: counts as pending */
   nm_u8 rx_rst_seen;    /* the peer has sent a RST; written by ingress only */
   nm_u8 proxied;        /* although its ports do not tell: is_noted() */
-  nm_u8 pad;
+  nm_u8 life;           /* NM_LIFE_*, in an entry of the table */
   /* Its namespace, if there are uplinks: the inode, or the low bits of the cookie if
    * devices cannot be read. 0: not looked up yet; ~0: unknown. */
   nm_u32 network;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 7 * 1 + 1 + 4);
+
+/* Bits of nm_socket.life. */
+#define NM_LIFE_OWNED 1 /* the owner is in the entry, not in socket storage */
+#define NM_LIFE_RELEASED 2 /* its last descriptor was closed */
+#define NM_LIFE_ENDED 4    /* TCP has ended */
+/* Another socket may have the entry. Until then a late RST may read it. */
+#define NM_LIFE_OVER (NM_LIFE_RELEASED | NM_LIFE_ENDED)
 
 /* tx_valid and rx_valid when both numbers are known. */
 #define NM_SOCKET_NUMBERS 0x0101
@@ -80,7 +89,7 @@ NM_STATIC_ASSERT(sizeof(union nm_attribution) == 2 + 2 * 1);
 #define NM_TICK_NS 10000000 /* USER_HZ is 100 on x86 and arm64 */
 #define NM_START(ticks) ((nm_u32)(ticks) + 1)
 
-/* Value of `owners`, the socket storage: the owner of a socket. */
+/* The owner of a socket: what most connections need of it. */
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */
   union nm_attribution attribution;
@@ -93,7 +102,23 @@ struct nm_owner {
   nm_u16 user;    /* of the creator, or of its last namer: nm_user_of_uid() */
   nm_u16 counted; /* slot in which the connection is counted; 0: none */
   nm_u32 network; /* low bits of its namespace's cookie; 0: unknown */
-  nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_owner) == 4 + 4 + 2 + 2 * 1 + 4 * 2 + 4);
+
+/* Value of `sockets`, the socket table: a cache line, so that CPUs share none. The lock
+ * is taken to claim and to free an entry, and to change its word or its life. */
+struct nm_entry {
+  struct bpf_spin_lock lock;
+  nm_u32 start; /* as nm_stored_owner.start, with NM_LIFE_OWNED */
+  struct nm_socket socket;
+  struct nm_owner owner; /* with NM_LIFE_OWNED */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_entry) == 64);
+
+/* Value of `owners`, the socket storage: an owner that is not in the table. */
+struct nm_stored_owner {
+  struct nm_owner owner;
+  nm_u64 cookie; /* of the socket that wrote this; a clone differs */
   nm_u32
       preexisting; /* low bits of the socket's cookie, if older than the meter */
   nm_u32
@@ -104,8 +129,8 @@ struct nm_owner {
   struct nm_socket socket; /* used when the table's entry is not */
   struct nm_pending pending;
 };
-NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
-                 4 + 4 + 2 + 2 * 1 + 4 * 2 + 4 + 8 + 4 * 4 +
+NM_STATIC_ASSERT(sizeof(struct nm_stored_owner) ==
+                 sizeof(struct nm_owner) + 8 + 4 * 4 +
                      sizeof(struct nm_socket) + sizeof(struct nm_pending));
 
 #endif /* NETMETER_BPF_OWNER_H_ */

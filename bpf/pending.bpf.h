@@ -60,13 +60,14 @@ static __always_inline void move(__u64 *pending, __u64 *from, __u64 *to) {
 }
 
 /* Moves the pending amounts of a connection to its series. The socket's lock is held. */
-static __always_inline void settle_pending(struct nm_owner *owner) {
+static __always_inline void settle_pending(struct nm_stored_owner *stored) {
+  struct nm_owner *owner = &stored->owner;
   union nm_head head = {};
   struct nm_cell *from, *to;
   struct nm_pending *pending;
 
   if (!owner->pending_service) return;
-  pending = &owner->pending;
+  pending = &stored->pending;
   head.service = owner->pending_service;
   head.flags = owner->attribution.flags;
   head.transport = NM_TRANSPORT_TCP;
@@ -90,13 +91,13 @@ static __always_inline void settle_pending(struct nm_owner *owner) {
 /* settle_pending() for the packet's socket. */
 NM_GLOBAL int nm_settle_pending(struct __sk_buff *skb) {
   struct bpf_sock *sk = skb->sk;
-  struct nm_owner *owner;
+  struct nm_stored_owner *stored;
 
   if (!sk) return 0;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  if (owner) settle_pending(owner);
+  stored = stored_owner(sk);
+  if (stored) settle_pending(stored);
   return 0;
 }
 

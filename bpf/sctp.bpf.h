@@ -53,6 +53,7 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   struct nm_listener listener = {};
   struct bpf_sock *sk = skb->sk;
   struct nm_listener *found;
+  struct nm_stored_owner *stored;
   struct nm_owner *owner;
   bool listens;
 
@@ -60,13 +61,14 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   sk = bpf_sk_fullsock(sk);
   if (!sk || sk->type != SOCK_STREAM) return 0;
   listens = sk->state == TCP_LISTEN;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  if (!owner == listens) return listens;
+  stored = stored_owner(sk);
+  if (!stored == listens) return listens;
   if (!local_end(skb, sk, direction, &key)) return listens;
-  if (owner) {
+  if (stored) {
+    owner = &stored->owner;
     listener.attribution = attribution_of(owner);
     listener.tgid = owner->tgid;
-    listener.start = owner->start;
+    listener.start = stored->start;
     listener.network = owner->network;
     listener.tag = owner->tag;
     listener.user = owner->user;
@@ -75,10 +77,11 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   }
   found = bpf_map_lookup_elem(&nm_listeners, &key);
   if (!found) return 0;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-  if (!owner) return 0;
+  stored = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!stored) return 0;
+  stored->start = found->start;
+  owner = &stored->owner;
   owner->tgid = found->tgid;
-  owner->start = found->start;
   owner->attribution.word = found->attribution.word;
   owner->network = found->network;
   owner->tag = found->tag;

@@ -3,23 +3,31 @@
  * The state of a socket between two packets, and where it is kept.
  *
  * A socket has two records. Its owner (struct nm_owner) has the process that made it, and
- * its later names. The owner lives in socket storage, which BPF_F_CLONE copies to the
- * sockets that accept(2) returns. Its state (struct nm_socket) has the slot of its series
- * and the TCP sequence numbers, which every packet needs.
+ * its later names. Its state (struct nm_socket) has the slot of its series and the TCP
+ * sequence numbers, which every packet needs.
  *
- * A lookup in socket storage costs more than all other work for a packet. So the state
- * lives in the socket table, an array: the low bits of the socket's cookie are the index,
- * and the entry holds the low 48 bits. A packet computes the index and compares one word,
- * which is the cookie and the slot together. If another socket has that entry, the entry
- * half a table away may be free: cookies are given in sequence, so the neighbours of a
- * taken entry are taken, too. So it never sees one socket's cookie with
- * another socket's slot. The first packet claims the entry, under a spin lock because
- * 5.10 has no compare-and-exchange. The end of the socket frees the entry, and moves the
- * state to the owner, where a late RST still finds it.
+ * Socket storage is slow: a lookup costs more than all other work for a packet, and to
+ * make one costs as much as a third of a short connection. So both live in the socket
+ * table, an array: the low bits of the socket's cookie are the index, and the entry holds
+ * the low 48 bits. A packet computes the index and compares one word, which is the cookie
+ * and the slot together, so it never sees one socket's cookie with another socket's slot.
+ * If another socket has that entry, the entry half a table away may be free: cookies are
+ * given in sequence, so the neighbours of a taken entry are taken, too. An entry is
+ * claimed under a spin lock, because 5.10 has no compare-and-exchange.
  *
- * If other sockets have both entries, the state is kept with the owner. Such a socket is
- * counted just as exactly, on the full path. A socket whose end no hook would report (it
- * was open before the load) is treated alike, because its entry would never be freed.
+ *   TCP, made by    sock_create claims the entry for the owner and the state. It is free
+ *   a process       again when the last descriptor is closed and TCP has ended, and
+ *                   stays readable up to then and beyond: a late RST finds it, and so
+ *                   does connect(2) on a closed socket
+ *   ... if it needs the owner moves to socket storage, and never back; the state stays:
+ *   more            to listen, for accept(2) copies storage (BPF_F_CLONE); while its
+ *                   destination is pending; if it retransmits before it has a series
+ *   accepted, UDP   the owner is in socket storage. The first packet claims an entry for
+ *   and others      the state. The end frees it, and moves the state to the owner, where
+ *                   a late RST finds it
+ *   all others      both are in socket storage: sockets that are older than the meter,
+ *                   whose end no hook may report; those of MPTCP; and if other sockets
+ *                   have both entries. They count as exactly, on the full path
  *
  * A cookie is never used twice. So neither a late packet nor a missed end can confuse two
  * sockets.
@@ -54,6 +62,11 @@ static __always_inline struct nm_entry *entry_of_cookie(__u64 cookie) {
   return has_entry(entry, cookie) ? entry : NULL;
 }
 
+/* Whether the owner of an entry's socket is in the entry. */
+static __always_inline bool is_owned(const struct nm_entry *entry) {
+  return entry && *(volatile __u8 *)&entry->socket.life & NM_LIFE_OWNED;
+}
+
 /* Takes a socket's entry out of the table, and copies its state to *keep. Two CPUs may
  * have claimed both entries for one UDP socket. */
 static __noinline int free_entry(__u64 cookie, struct nm_socket *keep) {
@@ -75,92 +88,154 @@ static __noinline int free_entry(__u64 cookie, struct nm_socket *keep) {
   return 0;
 }
 
-/* Claims an entry of the table for a socket; NULL if other sockets have both. */
-static __always_inline struct nm_socket *claim_entry(__u64 cookie) {
+/* Claims an entry of the table for a socket, and for its owner, which begins with zeros,
+ * if `life` has NM_LIFE_OWNED. NULL if other sockets have both. */
+static __always_inline struct nm_entry *claim_entry(__u64 cookie, __u8 life) {
   for (__u32 which = 0; which < 2; which++) {
     struct nm_entry *entry = entry_at(cookie, which);
     bool claimed = false;
 
     if (!entry) return NULL;
     bpf_spin_lock(&entry->lock);
-    if (!entry->socket.word) {
+    if (!entry->socket.word ||
+        (entry->socket.life & NM_LIFE_OVER) == NM_LIFE_OVER) {
       __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
+      __builtin_memset(&entry->owner, 0, sizeof(entry->owner));
+      entry->socket.life = life;
       entry->socket.word = NM_COOKIE(cookie);
       claimed = true;
     }
     bpf_spin_unlock(&entry->lock);
     if (claimed) COUNT(sockets_claimed, 1);
-    if (has_entry(entry, cookie)) return &entry->socket;
+    if (has_entry(entry, cookie)) return entry;
   }
   COUNT(socket_collisions, 1);
   return NULL;
 }
 
+/* Notes that a socket is released, or that TCP has ended: NM_LIFE_*. With both, another
+ * socket may have its entry. */
+static __always_inline void end_life(struct nm_entry *entry, __u64 cookie,
+                                     __u8 life) {
+  __u8 before = NM_LIFE_OVER, after = 0;
+
+  bpf_spin_lock(&entry->lock);
+  if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie)) {
+    before = entry->socket.life;
+    after = before | life;
+    entry->socket.life = after;
+  }
+  bpf_spin_unlock(&entry->lock);
+  if ((before & NM_LIFE_OVER) != NM_LIFE_OVER &&
+      (after & NM_LIFE_OVER) == NM_LIFE_OVER)
+    COUNT(sockets_freed, 1);
+}
+
 /* --- Owner and state of a socket ----------------------------------------- */
 
-/* The owner of a socket. A socket without one was made by the kernel, or before the meter
- * was loaded. NULL: no memory. */
-static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
-                                                        __u64 cookie) {
-  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+static __always_inline struct nm_stored_owner *stored_owner(void *sk) {
+  return bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+}
+
+/* The owner of a socket. *stored: where it is, if it is in socket storage. */
+static __always_inline struct nm_owner *owner_of(
+    struct bpf_sock *sk, __u64 cookie, struct nm_stored_owner **stored) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+
+  *stored = NULL;
+  if (is_owned(entry)) return &entry->owner;
+  *stored = stored_owner(sk);
+  return *stored ? &(*stored)->owner : NULL;
+}
+
+/* Moves a socket's owner from its entry to socket storage. The socket's lock is held. 
+ * NULL: no memory, and the owner stays. */
+static __noinline struct nm_stored_owner *store_owner(struct bpf_sock *sk,
+                                                      __u64 cookie) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  struct nm_stored_owner *stored;
+
+  if (!entry || !sk) return NULL;
+  stored = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!stored) {
+    COUNT(storage_failed_sockets, 1);
+    return NULL;
+  }
+  if (!is_owned(entry)) return stored;
+  stored->owner = entry->owner;
+  stored->start = entry->start;
+  stored->cookie = cookie;
+  stored->preexisting = 0; /* a load may have thought so */
+  bpf_spin_lock(&entry->lock);
+  if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie))
+    entry->socket.life &= ~NM_LIFE_OWNED;
+  bpf_spin_unlock(&entry->lock);
+  return stored;
+}
+
+/* As owner_of(). A socket without an owner was made by the kernel, or before the meter
+ * was loaded, and gets one. NULL: no memory. */
+static __always_inline struct nm_owner *make_owner(
+    struct bpf_sock *sk, __u64 cookie, struct nm_stored_owner **stored) {
+  struct nm_owner *owner = owner_of(sk, cookie, stored);
 
   if (owner) return owner;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-  if (!owner) {
+  *stored = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!*stored) {
     COUNT(storage_failed_packets, 1);
     return NULL;
   }
+  owner = &(*stored)->owner;
   owner->attribution.service = NM_NAME_UNATTRIBUTED;
   owner->attribution.kind = NM_KIND_UNATTRIBUTED;
-  owner->preexisting = (__u32)cookie;
+  (*stored)->preexisting = (__u32)cookie;
   COUNT(unowned_sockets, 1);
   return owner;
 }
 
-/* The state of a socket, in the table or with its owner. NULL: it has none. */
-static __always_inline struct nm_socket *state_of_socket(struct nm_owner *owner,
-                                                         __u64 cookie) {
+/* The state of a socket, in the table or with its stored owner. NULL: it has none. */
+static __always_inline struct nm_socket *state_of_socket(
+    struct nm_stored_owner *stored, __u64 cookie) {
   struct nm_entry *entry = entry_of_cookie(cookie);
 
   if (entry) return &entry->socket;
-  if (owner && NM_WORD_COOKIE(owner->socket.word) == NM_COOKIE(cookie))
-    return &owner->socket;
+  if (stored && NM_WORD_COOKIE(stored->socket.word) == NM_COOKIE(cookie))
+    return &stored->socket;
   return NULL;
 }
 
 /* The state of a socket that is not in the table. Makes it on the socket's first packet.
  * A TCP connection may do so on egress only, where its lock is held: two states of one
  * connection would count sequences twice. */
-static __always_inline struct nm_socket *find_socket(struct nm_owner *owner,
-                                                     __u64 cookie,
-                                                     bool may_claim) {
-  struct nm_socket *socket;
+static __always_inline struct nm_socket *find_socket(
+    struct nm_stored_owner *stored, __u64 cookie, bool may_claim) {
+  struct nm_entry *entry;
 
-  if (!owner) return NULL;
-  if (NM_WORD_COOKIE(owner->socket.word) == NM_COOKIE(cookie))
-    return &owner->socket;
+  if (!stored) return NULL;
+  if (NM_WORD_COOKIE(stored->socket.word) == NM_COOKIE(cookie))
+    return &stored->socket;
   if (!may_claim) return NULL;
-  owner->cookie = cookie;
-  if ((owner->flags & (NM_OWNER_END_IS_TOLD | NM_OWNER_CLOSED |
-                       NM_OWNER_SUBFLOW)) == NM_OWNER_END_IS_TOLD) {
-    socket = claim_entry(cookie);
-    if (socket && !(*(volatile __u8 *)&owner->flags & NM_OWNER_CLOSED))
-      return socket;
+  stored->cookie = cookie;
+  if ((stored->owner.flags & (NM_OWNER_END_IS_TOLD | NM_OWNER_CLOSED |
+                              NM_OWNER_SUBFLOW)) == NM_OWNER_END_IS_TOLD) {
+    entry = claim_entry(cookie, 0);
+    if (entry && !(*(volatile __u8 *)&stored->owner.flags & NM_OWNER_CLOSED))
+      return &entry->socket;
     /* The socket closed on another CPU meanwhile, which found no entry to free. */
-    if (socket) {
-      free_entry(cookie, &owner->socket);
-      return &owner->socket;
+    if (entry) {
+      free_entry(cookie, &stored->socket);
+      return &stored->socket;
     }
   }
-  __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
-  owner->socket.word = NM_COOKIE(cookie);
-  return &owner->socket;
+  __builtin_memset(&stored->socket, 0, sizeof(stored->socket));
+  stored->socket.word = NM_COOKIE(cookie);
+  return &stored->socket;
 }
 
 /* Whether a socket is older than the meter. */
-static __always_inline bool is_preexisting(const struct nm_owner *owner,
+static __always_inline bool is_preexisting(const struct nm_stored_owner *stored,
                                            __u64 cookie) {
-  return owner && owner->preexisting == (__u32)cookie;
+  return stored && stored->preexisting == (__u32)cookie;
 }
 
 /* One load, so that no packet sees half of a change. */
@@ -173,18 +248,18 @@ static __always_inline union nm_attribution attribution_of(
 }
 
 /* Makes the next packet look up its series again, because its owner's name changed. */
-static __always_inline void forget_slot(struct nm_owner *owner) {
-  if (!owner->cookie) return;
+static __always_inline void forget_slot(struct nm_stored_owner *stored,
+                                        __u64 cookie) {
   for (__u32 which = 0; which < 2; which++) { /* as free_entry() */
-    struct nm_entry *entry = entry_at(owner->cookie, which);
+    struct nm_entry *entry = entry_at(cookie, which);
 
-    if (!entry || !has_entry(entry, owner->cookie)) continue;
+    if (!entry || !has_entry(entry, cookie)) continue;
     bpf_spin_lock(&entry->lock);
-    if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(owner->cookie))
-      entry->socket.word = NM_COOKIE(owner->cookie);
+    if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie))
+      entry->socket.word = NM_COOKIE(cookie);
     bpf_spin_unlock(&entry->lock);
   }
-  owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+  if (stored) stored->socket.word = NM_WORD_COOKIE(stored->socket.word);
 }
 
 /* Keeps a slot with the state of the packet's socket. 0: none. Takes the lock of the
@@ -195,20 +270,21 @@ NM_GLOBAL int nm_store_slot(struct __sk_buff *skb, __u32 slot) {
   struct nm_entry *entry = entry_of_cookie(cookie);
   const __u64 word = NM_COOKIE(cookie) | (slot & 0xffff);
   struct bpf_sock *sk = skb->sk;
-  struct nm_owner *owner;
+  struct nm_stored_owner *stored;
 
   if (entry) {
     bpf_spin_lock(&entry->lock);
     if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie))
       entry->socket.word = word;
     bpf_spin_unlock(&entry->lock);
+    if (is_owned(entry)) return 0;
   }
   if (!sk) return 0;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  if (owner && NM_WORD_COOKIE(owner->socket.word) == NM_COOKIE(cookie))
-    *(volatile __u64 *)&owner->socket.word = word;
+  stored = stored_owner(sk);
+  if (stored && NM_WORD_COOKIE(stored->socket.word) == NM_COOKIE(cookie))
+    *(volatile __u64 *)&stored->socket.word = word;
   return 0;
 }
 
@@ -217,16 +293,27 @@ NM_GLOBAL int nm_store_slot(struct __sk_buff *skb, __u32 slot) {
 /* A process made a socket. The socket keeps the process's current name. */
 static __always_inline void socket_created(struct bpf_sock *sk) {
   __u32 tgid = bpf_get_current_pid_tgid() >> 32, execs;
+  struct nm_stored_owner *stored = NULL;
   struct nm_process *process, made = {};
-  struct nm_owner *owner =
-      bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  struct nm_entry *entry = NULL;
+  struct nm_owner *owner;
+  __u32 start;
 
-  if (!owner) {
+  if (sk->type == SOCK_STREAM && sk->protocol == IPPROTO_TCP)
+    entry = claim_entry(bpf_get_socket_cookie(sk), NM_LIFE_OWNED);
+  if (!entry)
+    stored = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!entry && !stored) {
     COUNT(storage_failed_sockets, 1);
     return;
   }
+  start = NM_START(process_start_ns(&execs) / NM_TICK_NS);
+  if (entry)
+    entry->start = start;
+  else
+    stored->start = start;
+  owner = entry ? &entry->owner : &stored->owner;
   owner->tgid = tgid;
-  owner->start = NM_START(process_start_ns(&execs) / NM_TICK_NS);
   owner->user = current_user();
   owner->network = bpf_get_netns_cookie(sk);
   owner->attribution.service = NM_NAME_UNATTRIBUTED;
@@ -245,15 +332,30 @@ static __always_inline void socket_created(struct bpf_sock *sk) {
   }
 }
 
-/* The last descriptor of a socket was closed. TCP goes on after that, up to
- * STATE_CB: connection.bpf.h. */
+/* The last descriptor of a socket was closed. TCP goes on after that, up to STATE_CB:
+ * connection.bpf.h. A TCP socket whose end is not told has sent nothing that counts, or
+ * its owner moves to storage. */
 static __always_inline void socket_released(struct bpf_sock *sk) {
-  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  const __u64 cookie = bpf_get_socket_cookie(sk);
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  struct nm_stored_owner *stored = NULL;
 
-  if (!owner || sk->protocol == IPPROTO_TCP) return;
-  owner->flags |= NM_OWNER_CLOSED;
+  if (is_owned(entry)) {
+    if (entry->owner.flags & NM_OWNER_END_IS_TOLD)
+      end_life(entry, cookie,
+               sk->state == TCP_CLOSE ? NM_LIFE_OVER : NM_LIFE_RELEASED);
+    else if (!entry->socket.tx_valid)
+      end_life(entry, cookie, NM_LIFE_OVER);
+    else
+      stored = store_owner(sk, cookie);
+  } else if (sk->protocol != IPPROTO_TCP || sk->state == TCP_LISTEN ||
+             sk->state == TCP_CLOSE) {
+    stored = stored_owner(sk);
+  }
+  if (!stored) return;
+  stored->owner.flags |= NM_OWNER_CLOSED;
   /* By its own cookie: a packet on another CPU may just be setting the owner's. */
-  free_entry(bpf_get_socket_cookie(sk), &owner->socket);
+  free_entry(cookie, &stored->socket);
 }
 
 #endif /* NETMETER_BPF_SOCKET_BPF_H_ */

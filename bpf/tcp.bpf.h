@@ -100,9 +100,26 @@ static __always_inline bool is_of_request(__u32 tcp_flags, __u32 state) {
   return (tcp_flags & (both | TCP_FLAG_RST)) == both && state != TCP_SYN_RECV;
 }
 
+/* Whether a SYN is that of a connection that this host opens. */
+static __always_inline bool is_first_syn(__u32 tcp_flags, __u32 state) {
+  const __u32 all = TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK;
+
+  return (tcp_flags & all) == TCP_FLAG_SYN && state == TCP_SYN_SENT;
+}
+
 /* Whether the kernel has accepted the peer's FIN, by the state of the socket. */
 static __always_inline bool peer_has_finished(__u32 state) {
   return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK ||
+         state == TCP_CLOSING;
+}
+
+/* Whether a connection that ends in this state may still send a RST, unless the peer sent
+ * one: it was not closed by both ends before. */
+static __always_inline bool may_send_reset(__u32 state, bool fin_received) {
+  /* The normal end of the side that closes first, but with the peer's FIN. */
+  if (state == TCP_FIN_WAIT2) return !fin_received;
+  return state == TCP_ESTABLISHED || state == TCP_SYN_RECV ||
+         state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT ||
          state == TCP_CLOSING;
 }
 
@@ -141,21 +158,28 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
 
 /* --- Connections --------------------------------------------------------- */
 
-/* Adds the retransmissions that wait with the owner to the connection's series. */
-static __always_inline void count_waiting(struct nm_owner *owner,
-                                          struct nm_tcp *tcp) {
-  const __u32 timeouts = owner->timeouts;
-  const __u32 segments = owner->retransmitted_segments;
-
-  owner->timeouts = 0;
-  owner->retransmitted_segments = 0;
+static __always_inline void add_retransmits(struct nm_tcp *tcp, __u32 timeouts,
+                                            __u32 segments) {
   if (timeouts) __sync_fetch_and_add(&tcp->timeouts, timeouts);
   if (segments) __sync_fetch_and_add(&tcp->retransmitted_segments, segments);
 }
 
+/* Adds the retransmissions that wait with the owner to the connection's series. */
+static __always_inline void count_waiting(struct nm_stored_owner *stored,
+                                          struct nm_tcp *tcp) {
+  const __u32 timeouts = stored->timeouts;
+  const __u32 segments = stored->retransmitted_segments;
+
+  stored->timeouts = 0;
+  stored->retransmitted_segments = 0;
+  add_retransmits(tcp, timeouts, segments);
+}
+
 /* Counts a connection once as opened or accepted, and as closed if it is. Its end counts
  * in the same series, even if its name changes. The socket's lock is held. */
-static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
+static __noinline int count_established(struct nm_owner *owner,
+                                        struct nm_stored_owner *stored,
+                                        __u32 slot) {
   struct nm_tcp *tcp;
 
   if (!owner || !(owner->flags & NM_OWNER_ESTABLISHED) || owner->counted)
@@ -170,7 +194,7 @@ static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
   /* Its first counted packet is the RST after its end, and the end was not counted. */
   if (owner->flags & NM_OWNER_CLOSED) {
     __sync_fetch_and_add(&tcp->closed, 1);
-    count_waiting(owner, tcp);
+    if (stored) count_waiting(stored, tcp);
   }
   return 0;
 }
@@ -178,13 +202,14 @@ static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
 /* Counts once that a connection sent a RST. If the end was not reported yet, the end
  * counts it: close(2) sends the RST after the end, all other calls before it. */
 NM_GLOBAL int nm_count_reset(struct __sk_buff *skb, __u32 slot) {
+  struct nm_stored_owner *stored;
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner;
   struct nm_tcp *tcp;
 
   if (sk) sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  owner = owner_of(sk, bpf_get_socket_cookie(skb), &stored);
   if (!owner || !(owner->flags & NM_OWNER_ESTABLISHED) ||
       (owner->flags & NM_OWNER_RESET))
     return 0;

@@ -50,9 +50,10 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
     {"link_fork", NM_FEATURE_PROCESS_TRACKING, LinkStage::kProcess},
     {"link_exec", NM_FEATURE_PROCESS_TRACKING, LinkStage::kProcess},
     {"link_setsockopt", NM_FEATURE_CONTROL, LinkStage::kSocket},
-    {"link_sock_create", 0, LinkStage::kSocket},
     {"link_sock_release", 0, LinkStage::kSocket},
     {"link_sockops", NM_FEATURE_SOCKET_TABLE, LinkStage::kSocket},
+    // The programs above know all owners that it makes.
+    {"link_sock_create", 0, LinkStage::kSocket},
     {"link_ingress", 0, LinkStage::kPacket},
     {"link_egress", 0, LinkStage::kPacket},
 }};

@@ -286,29 +286,33 @@ class Sweep {
         });
   }
 
-  // The socket table is read first, because state moves from there to the owner, and
-  // never back.
+  // The socket table is read first, because owners and state move from there to socket
+  // storage, and never back.
   absl::StatusOr<Marks> Held() const {
-    Marks held;
-    const int table = object_->MapFd("sockets");
-    bpf_map_info about = {};
-    if (!GetInfo(table, &about)) return ErrnoStatus(errno, "read sockets");
-    std::vector<bool> slots(view().max_series);
-    // struct nm_entry of bpf/maps.bpf.h: a lock, and then the word.
-    struct Entry {
-      uint64_t lock;
-      uint64_t word;
+    Marks held(std::max(view().max_series, view().max_names));
+    const auto mark = [&held](uint32_t index, uint32_t bit) {
+      if (index < held.size()) held[index] |= bit;
     };
-    NETMETER_RETURN_IF_ERROR((ReadAll<uint32_t, Entry>(
-        table, about.value_size, "sockets", [&](uint32_t, const Entry& entry) {
-          const uint32_t slot = NM_WORD_SLOT(entry.word);
-          if (slot < slots.size()) slots[slot] = true;
+    // As mark_what_is_held() of bpf/evict.bpf.h.
+    NETMETER_RETURN_IF_ERROR((ReadAll<uint32_t, nm_entry>(
+        object_->MapFd("sockets"), sizeof(nm_entry), "sockets",
+        [&](uint32_t, const nm_entry& entry) {
+          const nm_u8 life = entry.socket.life;
+          if ((life & NM_LIFE_OVER) == NM_LIFE_OVER) return;
+          mark(NM_WORD_SLOT(entry.socket.word), NM_MARK_SLOT);
+          if ((life & NM_LIFE_OWNED) == 0) return;
+          const nm_owner& owner = entry.owner;
+          mark(owner.attribution.service, NM_MARK_NAME);
+          mark(owner.tag, NM_MARK_NAME);
+          mark(owner.wire_destination, NM_MARK_NAME);
+          mark(owner.pending_service, NM_MARK_NAME);
+          mark(owner.counted, NM_MARK_SLOT);
         })));
-    NETMETER_ASSIGN_OR_RETURN(Marks scanned, object_->ScanSockets());
-    for (size_t i = 0; i < slots.size(); i++) {
-      if (slots[i]) scanned[i] |= NM_MARK_SLOT;
+    NETMETER_ASSIGN_OR_RETURN(const Marks scanned, object_->ScanSockets());
+    for (size_t i = 0; i < std::min(held.size(), scanned.size()); i++) {
+      held[i] |= scanned[i];
     }
-    return scanned;
+    return held;
   }
 
   // A listener may close after the first look. The second look sees the sockets that it

@@ -60,18 +60,19 @@ class Owners {
 
   // The owner of the socket, as nm_sock_create would have written it. False if the
   // process is not known. The sockets of one process must come in sequence.
-  absl::StatusOr<bool> Find(const OpenSocket& socket, nm_owner* owner) {
-    if (socket.tgid != of_process_.tgid) {
-      of_process_ = nm_owner();
+  absl::StatusOr<bool> Find(const OpenSocket& socket, nm_stored_owner* owner) {
+    if (socket.tgid != of_process_.owner.tgid) {
+      of_process_ = nm_stored_owner();
       NETMETER_ASSIGN_OR_RETURN(known_, FindProcess(socket.tgid));
-      of_process_.tgid = socket.tgid;
+      of_process_.owner.tgid = socket.tgid;
       of_process_.start = NM_START(socket.start);
     }
     *owner = of_process_;
     // Connections of a listener are new sockets. Only the listener itself is
     // pre-existing.
     owner->preexisting = static_cast<nm_u32>(socket.cookie);
-    if (socket.protocol != IPPROTO_TCP) owner->flags = NM_OWNER_END_IS_TOLD;
+    if (socket.protocol != IPPROTO_TCP)
+      owner->owner.flags = NM_OWNER_END_IS_TOLD;
     return known_;
   }
 
@@ -89,9 +90,9 @@ class Owners {
       return absl::UnavailableError(
           absl::StrCat("read who process ", tgid, " is"));
     }
-    of_process_.user = nm_user_of_uid(ids->uid);
+    of_process_.owner.user = nm_user_of_uid(ids->uid);
     NETMETER_ASSIGN_OR_RETURN(const uint32_t id, IdOf(process));
-    nm_attribution& attribution = of_process_.attribution;
+    nm_attribution& attribution = of_process_.owner.attribution;
     attribution.service = static_cast<uint16_t>(id);
     attribution.kind = process.kind;
     attribution.flags = process.flags & NM_FLAG_REGISTERED;
@@ -110,7 +111,7 @@ class Owners {
     const auto known = ids_.find({process.kind, name});
     if (known != ids_.end()) return known->second;
     const absl::StatusOr<uint32_t> id = object_.NameId(
-        static_cast<nm_kind>(process.kind), name, of_process_.user);
+        static_cast<nm_kind>(process.kind), name, of_process_.owner.user);
     if (IsNoRoom(id.status())) return 0;
     if (!id.ok()) return id;
     ids_[{process.kind, name}] = *id;
@@ -119,7 +120,7 @@ class Owners {
 
   const MeterObject& object_;
   const int processes_;
-  nm_owner of_process_ = {};
+  nm_stored_owner of_process_ = {};
   bool known_ = false;
   std::map<std::pair<uint8_t, std::string>, uint32_t> ids_;
 };
@@ -222,12 +223,12 @@ LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
   left_out.unreached =
       ForEachOpenSocket(PathInHierarchy(cgroup), [&](const OpenSocket& socket) {
         Try(&left_out, [&]() -> absl::Status {
-          nm_owner owner;
+          nm_stored_owner owner;
           NETMETER_ASSIGN_OR_RETURN(const bool known,
                                     find.Find(socket, &owner));
           if (!known) return absl::OkStatus();
           const int fd = socket.fd.get();
-          owner.network = NetworkOfSocket(fd);
+          owner.owner.network = NetworkOfSocket(fd);
           const int error =
               bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST);
           // If several processes hold a socket, the first one is the owner. A socket that

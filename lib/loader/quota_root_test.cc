@@ -102,8 +102,8 @@ class QuotaRootTest : public LoaderRootTest {
     });
   }
 
-  nm_owner OwnerOf(int socket) {
-    nm_owner owner = {};
+  nm_stored_owner OwnerOf(int socket) {
+    nm_stored_owner owner = {};
     const UniqueFd owners(bpf_obj_get(Pin("owners").c_str()));
     EXPECT_EQ(bpf_map_lookup_elem(owners.get(), &socket, &owner), 0);
     return owner;
@@ -135,9 +135,9 @@ TEST_F(QuotaRootTest, AUserGetsNoOtherShareByALoad) {
 TEST_F(QuotaRootTest, AnOpenSocketIsOfTheRealUser) {
   const Holder holder(cgroup_, kNobody);
   MustLoad();
-  const nm_owner owner = OwnerOf(holder.socket());
-  EXPECT_EQ(owner.tgid, holder.pid());
-  EXPECT_EQ(owner.user, nm_user_of_uid(kNobody));
+  const nm_stored_owner owner = OwnerOf(holder.socket());
+  EXPECT_EQ(owner.owner.tgid, holder.pid());
+  EXPECT_EQ(owner.owner.user, nm_user_of_uid(kNobody));
 }
 
 // The bug: nothing said so, and the open sockets of all services were unattributed.
@@ -183,10 +183,10 @@ TEST_F(QuotaRootTest, AnOpenSocketHasItsOwnerThoughMemoryIsShort) {
           RunInterrupted({-1, ENOMEM, name, but, 1}, load);
       if (!loaded.ok) continue;  // such as one that could not write the info
       loads++;
-      const nm_owner owner = OwnerOf(holder.socket());
-      EXPECT_EQ(owner.tgid, holder.pid());
-      EXPECT_EQ(owner.attribution.kind, NM_KIND_BINARY);
-      EXPECT_GE(owner.attribution.service, NM_NAME_FIRST);
+      const nm_stored_owner owner = OwnerOf(holder.socket());
+      EXPECT_EQ(owner.owner.tgid, holder.pid());
+      EXPECT_EQ(owner.owner.attribution.kind, NM_KIND_BINARY);
+      EXPECT_GE(owner.owner.attribution.service, NM_NAME_FIRST);
       ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
     }
   }

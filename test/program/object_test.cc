@@ -113,7 +113,6 @@ void PrintTo(const MapKind& kind, std::ostream* out) {
 }
 
 TEST_F(Object, MapsAreTheseAndNoOthers) {
-  const size_t cache_line = 64;
   const std::map<std::string, MapKind> expected = {
       {"nm_counters", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_cell), BPF_F_MMAPABLE}},
       {"nm_tcp", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_tcp), BPF_F_MMAPABLE}},
@@ -152,7 +151,7 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
        {BPF_MAP_TYPE_HASH, sizeof(nm_interface_key), sizeof(nm_interface),
         BPF_F_NO_PREALLOC}},
       {"nm_rules", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_rule), 0}},
-      {"nm_sockets", {BPF_MAP_TYPE_ARRAY, 4, cache_line, 0}},
+      {"nm_sockets", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_entry), 0}},
       {"nm_namings",
        {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_naming), BPF_F_NO_PREALLOC}},
       {"nm_wire_names", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
@@ -161,7 +160,7 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
       {"nm_listeners", {BPF_MAP_TYPE_LRU_HASH, 32, 20, 0}},
       {"nm_marks", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
       {"nm_owners",
-       {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_owner),
+       {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_stored_owner),
         BPF_F_NO_PREALLOC | BPF_F_CLONE}},
   };
   std::map<std::string, MapKind> found;

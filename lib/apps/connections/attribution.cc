@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Attribution>> Attribution::Open(
   if (!maps.ok()) return maps.status();
   std::unique_ptr<Attribution> attribution(new Attribution(std::move(*maps)));
   bpf_map_info about;
-  auto owners = OpenMap(pin_dir, "owners", sizeof(nm_owner), &about);
+  auto owners = OpenMap(pin_dir, "owners", sizeof(nm_stored_owner), &about);
   if (!owners.ok()) return owners.status();
   attribution->owners_ = std::move(*owners);
   auto sockets = OpenMap(pin_dir, "sockets", sizeof(Entry), &about);
@@ -121,7 +121,7 @@ const SocketOwner& Attribution::OfSlot(uint32_t slot) {
 
 // Reads the socket's value through a copy of the descriptor, made by this process.
 bool Attribution::OwnerByDescriptor(const Holder& holder, uint64_t cookie,
-                                    nm_owner* owner) {
+                                    nm_stored_owner* owner) {
   if (holder.tid != thread_id_) {
     thread_ = OpenThread(holder.pid, holder.tid);
     thread_id_ = holder.tid;
@@ -144,7 +144,7 @@ const SocketOwner& Attribution::Find(const DiagSocket& socket,
                                      const Holders& holders) {
   found_ = SocketOwner();
   ForgetAfterMoves();
-  nm_owner owner = {};
+  nm_stored_owner owner = {};
   bool known = socket.owner.size() >= sizeof(owner);
   if (known) memcpy(&owner, socket.owner.data(), sizeof(owner));
   const uint32_t slot = SlotOf(socket.cookie, owner.socket.word);
@@ -157,19 +157,20 @@ const SocketOwner& Attribution::Find(const DiagSocket& socket,
   if (known && found_.kind.empty()) {
     // The socket had no packet yet. Only these parts of its series are known.
     std::string name;
-    const nm_attribution& whose = owner.attribution;
+    const nm_attribution& whose = owner.owner.attribution;
     if (whose.service != NM_NAME_EMPTY &&
         reader_->ReadName(whose.service, &name)) {
       found_.kind = KindName(static_cast<Kind>(whose.kind));
       found_.service = std::move(name);
       const uint16_t destination =
-          owner.tag != 0 ? owner.tag : owner.wire_destination;
+          owner.owner.tag != 0 ? owner.owner.tag : owner.owner.wire_destination;
       if (reader_->ReadName(destination, &name)) {
         found_.destination = std::move(name);
       }
     }
   }
-  if (names_.Find(owner.tgid, owner.start).has_value()) found_.pid = owner.tgid;
+  if (names_.Find(owner.owner.tgid, owner.start).has_value())
+    found_.pid = owner.owner.tgid;
   return found_;
 }
 

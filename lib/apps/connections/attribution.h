@@ -2,10 +2,10 @@
 // Finds the service of a socket, and its destination, as the meter counts it.
 //
 // The kernel itself makes the join. For each socket of TCP and MPTCP a dump of sock_diag
-// carries its value in our map of socket storage (struct nm_owner). The value cannot
-// belong to another socket. A join by address or by inode could be wrong, if a socket has
-// closed and another has opened. For most sockets the value lacks the slot of the series:
-// it is in the socket table, in the entry of the socket's cookie.
+// carries its value in our map of socket storage (struct nm_stored_owner). The value
+// cannot belong to another socket. A join by address or by inode could be wrong, if a
+// socket has closed and another has opened. For most sockets the value lacks the slot of
+// the series: it is in the socket table, in the entry of the socket's cookie.
 //
 // For other sockets the kernel does not dump the storage (inet_sk_diag_fill() ends before
 // it for those without struct inet_connection_sock). The socket table has the series of
@@ -76,7 +76,7 @@ class Attribution {
 
   uint32_t SlotOf(uint64_t cookie, uint64_t owners_word) const;
   bool OwnerByDescriptor(const Holder& holder, uint64_t cookie,
-                         nm_owner* owner);
+                         nm_stored_owner* owner);
   void ForgetAfterMoves();
   const SocketOwner& OfSlot(uint32_t slot);
 
