@@ -160,16 +160,15 @@ struct Turns {
   double connections = 0;     // of both
 };
 
-// Runs batches inside and outside of the cgroup for so long. A socket belongs to the
-// cgroup of the thread that makes it, and an accepted one to that of its listener.
+// Runs so many batches inside and outside of the cgroup. A socket belongs to the cgroup
+// of the thread that makes it, and an accepted one to that of its listener.
 Turns TakeTurns(Network* const networks[2], const Ends& ends, int cgroup_fd,
-                double seconds) {
+                size_t batches) {
   Turns turns;
   std::mutex mutex;
   std::condition_variable changed;
   size_t turn = kInside;
   bool done = false;
-  const double end = NowNs() + seconds * 1e9;
   const auto work = [&](size_t side) {
     Network* const network = networks[side];
     const auto join = [&] {
@@ -195,7 +194,7 @@ Turns TakeTurns(Network* const networks[2], const Ends& ends, int cgroup_fd,
       turns.ns[side].push_back((NowNs(CLOCK_THREAD_CPUTIME_ID) - before) /
                                connections);
       turns.connections += connections;
-      done = side == kOutside && NowNs() > end;
+      done = turns.ns[kOutside].size() == batches;
       turn = 1 - side;
       changed.notify_one();
     }
@@ -214,7 +213,7 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-void Ablate(const Settings& settings, Run* run) {
+void Ablate(int rounds, size_t batches, Run* run) {
   const Ends cases[] = {{"veth, client", true, false},
                         {"veth, both ends", true, true},
                         {"loopback, client", false, false},
@@ -231,8 +230,7 @@ void Ablate(const Settings& settings, Run* run) {
     const std::string missing = observer->Start(
         cgroup.get(), ends.veth ? inside.both_ends() : inside.loopback());
     if (missing.empty()) {
-      turns = TakeTurns(networks, ends, cgroup.get(),
-                        settings.milliseconds / 1000.0);
+      turns = TakeTurns(networks, ends, cgroup.get(), batches);
     } else {
       run->results()->Skip("", observer->name(), missing);
     }
@@ -242,21 +240,20 @@ void Ablate(const Settings& settings, Run* run) {
   nlohmann::json none, table;  // which has no holes
   for (const Ends& ends : cases) {
     none[ends.name + ", runs"] = none[ends.name + ", ns"] = 0;
-    ForEachRound(
-        settings.rounds, static_cast<int>(observers.size()), [&](int i) {
-          Observer* const observer = observers[static_cast<size_t>(i)].get();
-          Turns turns = phase(ends, observer);
-          if (turns.connections == 0) return;
-          const double off = Median(turns.ns[kOutside]);
-          for (size_t k = 0; k < turns.ns[kInside].size(); ++k) {
-            turns.ns[kInside][k] -= turns.ns[kOutside][k];
-          }
-          const double more = Median(turns.ns[kInside]);
-          run->results()->Add(ends.name, observer->name(), "us more",
-                              Better::kLess, more / 1000);
-          run->results()->Add(ends.name, observer->name(), "% more",
-                              Better::kLess, 100 * more / off);
-        });
+    ForEachRound(rounds, static_cast<int>(observers.size()), [&](int i) {
+      Observer* const observer = observers[static_cast<size_t>(i)].get();
+      Turns turns = phase(ends, observer);
+      if (turns.connections == 0) return;
+      const double off = Median(turns.ns[kOutside]);
+      for (size_t k = 0; k < turns.ns[kInside].size(); ++k) {
+        turns.ns[kInside][k] -= turns.ns[kOutside][k];
+      }
+      const double more = Median(turns.ns[kInside]);
+      run->results()->Add(ends.name, observer->name(), "us more", Better::kLess,
+                          more / 1000);
+      run->results()->Add(ends.name, observer->name(), "% more", Better::kLess,
+                          100 * more / off);
+    });
   }
   // In phases of their own: the clock of the programs costs time.
   const UniqueFd stats = EnableRunTime();
@@ -351,7 +348,7 @@ int main(int argc, char** argv) {
       return;
     }
     if (run->word() == "ablate") {
-      Ablate({run->Of(20, 1), run->Of(60, 10)}, run);
+      Ablate(run->Of(20, 1), static_cast<size_t>(run->Of(75, 15)), run);
       return;
     }
     Measure({run->Of(9, 1), run->Of(300, 20)}, run);
