@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/kernel_object.h"
 #include "lib/base/proc.h"
 #include "lib/base/status_util.h"
 #include "netmeter/sample.h"
@@ -21,26 +22,18 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// struct nm_entry of bpf/maps.bpf.h: a cache line, with a lock and then the word.
-struct Entry {
-  uint64_t lock;
-  uint64_t word;
-  uint8_t rest[48];
-};
-
 absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* name,
-                                 uint32_t value_size, bpf_map_info* about) {
+                                 uint32_t value_size) {
   const std::string path = absl::StrCat(pin_dir, "/", name);
   UniqueFd fd(bpf_obj_get(path.c_str()));
   if (!fd.ok()) {
     return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
   }
-  *about = {};
-  uint32_t size = sizeof(*about);
-  if (bpf_obj_get_info_by_fd(fd.get(), about, &size) != 0) {
+  bpf_map_info about = {};
+  if (!GetInfo(fd.get(), &about)) {
     return ErrnoStatus(errno, absl::StrCat("look at ", path));
   }
-  if (about->value_size != value_size) {
+  if (about.value_size != value_size) {
     return absl::FailedPreconditionError(absl::StrCat(
         path,
         " is of another version (run the netmeter of the same version "
@@ -61,14 +54,12 @@ absl::StatusOr<std::unique_ptr<Attribution>> Attribution::Open(
   auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();
   std::unique_ptr<Attribution> attribution(new Attribution(std::move(*maps)));
-  bpf_map_info about;
-  auto owners = OpenMap(pin_dir, "owners", sizeof(nm_stored_owner), &about);
-  if (!owners.ok()) return owners.status();
-  attribution->owners_ = std::move(*owners);
-  auto sockets = OpenMap(pin_dir, "sockets", sizeof(Entry), &about);
-  if (!sockets.ok()) return sockets.status();
-  attribution->sockets_ = std::move(*sockets);
-  attribution->socket_mask_ = about.max_entries - 1;
+  NETMETER_ASSIGN_OR_RETURN(
+      attribution->owners_,
+      OpenMap(pin_dir, "owners", sizeof(nm_stored_owner)));
+  NETMETER_ASSIGN_OR_RETURN(attribution->sockets_,
+                            OpenMap(pin_dir, "sockets", sizeof(nm_entry)));
+  attribution->table_.emplace(attribution->sockets_.get());
   return attribution;
 }
 
@@ -76,22 +67,6 @@ bool Attribution::has_uplinks() const {
   const nm_u16* const uplinks = maps_->view().info->uplinks;
   return std::any_of(uplinks, uplinks + NM_MAX_UPLINKS,
                      [](nm_u16 name) { return name != NM_NAME_EMPTY; });
-}
-
-// The slot, from the socket table or, if another socket has its entry, from the owner. 0:
-// none yet.
-uint32_t Attribution::SlotOf(uint64_t cookie, uint64_t owners_word) const {
-  const uint32_t first = static_cast<uint32_t>(cookie) & socket_mask_;
-  for (const uint32_t index : {first, first ^ (socket_mask_ + 1) / 2}) {
-    Entry entry;
-    if (bpf_map_lookup_elem(sockets_.get(), &index, &entry) == 0 &&
-        NM_WORD_COOKIE(entry.word) == NM_COOKIE(cookie)) {
-      return NM_WORD_SLOT(entry.word);
-    }
-  }
-  return NM_WORD_COOKIE(owners_word) == NM_COOKIE(cookie)
-             ? NM_WORD_SLOT(owners_word)
-             : 0;
 }
 
 // Series may have been evicted, and a load may have changed the labels of names on the
@@ -144,33 +119,45 @@ const SocketOwner& Attribution::Find(const DiagSocket& socket,
                                      const Holders& holders) {
   found_ = SocketOwner();
   ForgetAfterMoves();
-  nm_stored_owner owner = {};
-  bool known = socket.owner.size() >= sizeof(owner);
-  if (known) memcpy(&owner, socket.owner.data(), sizeof(owner));
-  const uint32_t slot = SlotOf(socket.cookie, owner.socket.word);
-  if (slot != 0) found_ = OfSlot(slot);
+  nm_stored_owner stored = {};
+  bool known = socket.owner.size() >= sizeof(stored);
+  if (known) memcpy(&stored, socket.owner.data(), sizeof(stored));
+  nm_entry entry;
+  const bool in_table = table_->Find(socket.cookie, &entry);
+  if (in_table && (entry.socket.life & NM_LIFE_OWNED) != 0) {
+    known = true;
+    stored.owner = entry.owner;
+    stored.start = entry.start;
+  }
+  const nm_u64 word = in_table ? entry.socket.word : stored.socket.word;
+  const uint32_t slot = NM_WORD_SLOT(word);
+  if (slot != 0 && NM_WORD_COOKIE(word) == NM_COOKIE(socket.cookie)) {
+    found_ = OfSlot(slot);
+  }
   if (!known && found_.kind.empty() && socket.protocol != IPPROTO_TCP) {
     holders.ForEach(socket.inode, [&](const Holder& holder) {
-      known = known || OwnerByDescriptor(holder, socket.cookie, &owner);
+      known = known || OwnerByDescriptor(holder, socket.cookie, &stored);
     });
   }
+  const nm_owner& owner = stored.owner;
   if (known && found_.kind.empty()) {
     // The socket had no packet yet. Only these parts of its series are known.
     std::string name;
-    const nm_attribution& whose = owner.owner.attribution;
+    const nm_attribution& whose = owner.attribution;
     if (whose.service != NM_NAME_EMPTY &&
         reader_->ReadName(whose.service, &name)) {
       found_.kind = KindName(static_cast<Kind>(whose.kind));
       found_.service = std::move(name);
       const uint16_t destination =
-          owner.owner.tag != 0 ? owner.owner.tag : owner.owner.wire_destination;
+          owner.tag != 0 ? owner.tag : owner.wire_destination;
       if (reader_->ReadName(destination, &name)) {
         found_.destination = std::move(name);
       }
     }
   }
-  if (names_.Find(owner.owner.tgid, owner.start).has_value())
-    found_.pid = owner.owner.tgid;
+  if (names_.Find(owner.tgid, stored.start).has_value()) {
+    found_.pid = owner.tgid;
+  }
   return found_;
 }
 

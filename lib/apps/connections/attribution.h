@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Finds the service of a socket, and its destination, as the meter counts it.
 //
-// The kernel itself makes the join. For each socket of TCP and MPTCP a dump of sock_diag
-// carries its value in our map of socket storage (struct nm_stored_owner). The value
-// cannot belong to another socket. A join by address or by inode could be wrong, if a
-// socket has closed and another has opened. For most sockets the value lacks the slot of
-// the series: it is in the socket table, in the entry of the socket's cookie.
+// A dump of sock_diag has the cookie of each socket. The socket table has the socket's
+// entry: the slot of its series and, for most TCP sockets, its owner. The kernel itself
+// adds the other owners of TCP and MPTCP sockets to the dump: their values in our map of
+// socket storage (struct nm_stored_owner). Neither can belong to another socket. A join
+// by address or by inode could be wrong, if a socket has closed and another has opened.
 //
 // For other sockets the kernel does not dump the storage (inet_sk_diag_fill() ends before
 // it for those without struct inet_connection_sock). The socket table has the series of
@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "bpf/owner.h"
 #include "lib/apps/connections/owner_names.h"
+#include "lib/base/socket_table.h"
 #include "lib/base/unique_fd.h"
 #include "lib/netlink/diag_message.h"
 #include "lib/netlink/holders.h"
@@ -74,7 +75,6 @@ class Attribution {
  private:
   explicit Attribution(std::shared_ptr<const SharedMaps> maps);
 
-  uint32_t SlotOf(uint64_t cookie, uint64_t owners_word) const;
   bool OwnerByDescriptor(const Holder& holder, uint64_t cookie,
                          nm_stored_owner* owner);
   void ForgetAfterMoves();
@@ -84,8 +84,8 @@ class Attribution {
   std::optional<SeriesReader> reader_;  // a new one after each move
   UniqueFd owners_;
   UniqueFd sockets_;
-  uint32_t socket_mask_ = 0;
-  UniqueFd thread_;  // a pidfd of thread_id_
+  std::optional<SocketTable> table_;  // of sockets_
+  UniqueFd thread_;                   // a pidfd of thread_id_
   uint32_t thread_id_ = 0;
   nm_u64 moves_ = 0;  // valid for by_slot_ and reader_
   std::unordered_map<uint32_t, SocketOwner> by_slot_;

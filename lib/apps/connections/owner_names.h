@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The names of the processes that made sockets. A process id is used again, so an id from
-// the past is compared with the time at which its process started: nm_owner has both.
+// the past is compared with the time at which its process started: the owner has both.
 //
 // Threads: one at a time.
 
