@@ -21,6 +21,7 @@
 #include "bpf/internal.h"
 #include "lib/base/cgroup.h"
 #include "lib/base/kernel_object.h"
+#include "lib/base/socket_table.h"
 #include "lib/base/status_util.h"
 #include "lib/loader/processes.h"
 #include "lib/loader/trace.h"
@@ -217,11 +218,18 @@ LeftOut NameRunningProcesses(const Config& config,
 
 LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
   const int owners = object.MapFd("owners");
+  const SocketTable table(object.MapFd("sockets"));
   Owners find(object);
   int found = 0;
   LeftOut left_out;
   left_out.unreached =
       ForEachOpenSocket(PathInHierarchy(cgroup), [&](const OpenSocket& socket) {
+        // nm_sock_create has put its owner there.
+        nm_entry entry;
+        if (table.Find(socket.cookie, &entry) &&
+            (entry.socket.life & NM_LIFE_OWNED) != 0) {
+          return;
+        }
         Try(&left_out, [&]() -> absl::Status {
           nm_stored_owner owner;
           NETMETER_ASSIGN_OR_RETURN(const bool known,

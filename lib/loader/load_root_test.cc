@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -152,6 +153,107 @@ TEST_F(LoaderRootTest, AnUpgradeReplacesProgramsAndKeepsCounters) {
 
 // Pinned is not attached: BPF_LINK_DETACH left a meter that counted nothing,
 // was reported as loaded and could not be repaired.
+// Whether the owner is in the socket table or in socket storage.
+TEST_F(LoaderRootTest, AnUpgradeKeepsTheNamesOfOpenSockets) {
+  config_.proxy_ports = {8443, 8444};
+  MustLoad();
+  UniqueFd outside(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto at = [](uint16_t port) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    return address;
+  };
+  const auto listen_at = [&](const UniqueFd& fd, uint16_t port) {
+    const sockaddr_in here = at(port);
+    const int on = 1;
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    return bind(fd.get(), reinterpret_cast<const sockaddr*>(&here),
+                sizeof(here)) == 0 &&
+           listen(fd.get(), 4) == 0;
+  };
+  const auto connect_to = [&](const UniqueFd& fd, uint16_t port) {
+    const sockaddr_in to = at(port);
+    return connect(fd.get(), reinterpret_cast<const sockaddr*>(&to),
+                   sizeof(to)) == 0;
+  };
+  ASSERT_TRUE(listen_at(outside, 8443));
+  int ready[2], go[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+    const auto tcp = [](const char* tag) {
+      UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (setsockopt(fd.get(), NM_SOL, NM_TAG, tag, 4) != 0) _exit(1);
+      return fd;
+    };
+    const auto wait = [&] {
+      char byte;
+      if (write(ready[1], "x", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(2);
+    };
+    const auto send = [](const UniqueFd& fd, size_t bytes) {
+      const std::string data(bytes, 'x');
+      if (write(fd.get(), data.data(), bytes) != static_cast<ssize_t>(bytes)) {
+        _exit(3);
+      }
+    };
+    // Its owner is in the table, except that of the listener and of what it accepts.
+    const UniqueFd listener = tcp("in-1"), fresh = tcp("out1"),
+                   connected = tcp("out2");
+    if (!listen_at(listener, 8444) || !connect_to(connected, 8443)) _exit(4);
+    wait();
+    const UniqueFd accepted(
+        accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    send(accepted, 100);
+    send(connected, 1000);
+    wait();
+    send(accepted, 200);
+    send(connected, 2000);
+    if (!connect_to(fresh, 8443)) _exit(5);
+    send(fresh, 4000);
+    wait();
+    _exit(0);
+  }
+  char byte;
+  const auto next = [&] {
+    return write(go[1], "x", 1) == 1 && read(ready[0], &byte, 1) == 1;
+  };
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(connect_to(client, 8444));
+  ASSERT_TRUE(next());
+  config_.sni_ports = {444};
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  ASSERT_TRUE(next());
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  auto samples = (*meter)->ReadHost();
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  std::map<std::string, uint64_t> sent;
+  uint64_t opened = 0, accepted = 0;
+  for (const Sample& sample : *samples) {
+    EXPECT_EQ(sample.name, "loader_root_test");
+    sent[sample.destination] += sample.tx_payload_bytes;
+    opened += sample.tcp.opened;
+    accepted += sample.tcp.accepted;
+  }
+  EXPECT_EQ(sent, (std::map<std::string, uint64_t>{
+                      {"in-1", 300}, {"out1", 4000}, {"out2", 3000}}));
+  EXPECT_EQ(opened, 2u);
+  EXPECT_EQ(accepted, 1u);
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
+}
+
 TEST_F(LoaderRootTest, ALinkThatWasDetachedIsSeenAndAttachedAgain) {
   MustLoad();
   {
