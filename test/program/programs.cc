@@ -2,7 +2,6 @@
 #include "test/program/programs.h"
 
 #include <bpf/bpf.h>
-#include <bpf/btf.h>
 #include <net/if.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -80,22 +79,6 @@ std::unique_ptr<Programs> Programs::Load(const ProgramOptions& options,
     return nullptr;
   }
   self->ethernet_ifindex_ = FindEthernet();
-
-  netmeter_bpf* const skeleton = self->skeleton();
-  const btf* types = bpf_object__btf(skeleton->obj);
-  const int id = btf__find_by_name_kind(types, "nm_entry", BTF_KIND_STRUCT);
-  const btf_type* entry = id < 0 ? nullptr : btf__type_by_id(types, id);
-  for (int i = 0; entry != nullptr && i < btf_vlen(entry); ++i) {
-    const char* name =
-        btf__name_by_offset(types, btf_members(entry)[i].name_off);
-    if (std::strcmp(name, "socket") == 0) {
-      self->socket_offset_ = btf_member_bit_offset(entry, i) / 8;
-    }
-  }
-  if (self->socket_offset_ == 0) {
-    *error = "no struct nm_entry in the object's BTF";
-    return nullptr;
-  }
   return self;
 }
 
@@ -296,21 +279,19 @@ RunResult Programs::Command(uint16_t code, const void* payload, size_t size,
   return result;
 }
 
+nm_entry Programs::ReadEntry(uint32_t index) const {
+  return Lookup<nm_entry>(skeleton()->maps.nm_sockets, index);
+}
+
 nm_socket Programs::ReadSocket(uint32_t index) const {
-  std::vector<uint8_t> entry(bpf_map__value_size(skeleton()->maps.nm_sockets));
-  nm_socket socket = {};
-  if (bpf_map_lookup_elem(bpf_map__fd(skeleton()->maps.nm_sockets), &index,
-                          entry.data()) == 0) {
-    std::memcpy(&socket, entry.data() + socket_offset_, sizeof(socket));
-  }
-  return socket;
+  return ReadEntry(index).socket;
 }
 
 bool Programs::WriteSocket(uint32_t index, const nm_socket& socket) const {
-  std::vector<uint8_t> entry(bpf_map__value_size(skeleton()->maps.nm_sockets));
-  std::memcpy(entry.data() + socket_offset_, &socket, sizeof(socket));
+  nm_entry entry = {};
+  entry.socket = socket;
   return bpf_map_update_elem(bpf_map__fd(skeleton()->maps.nm_sockets), &index,
-                             entry.data(), BPF_ANY) == 0;
+                             &entry, BPF_ANY) == 0;
 }
 
 uint64_t NextCookie() {

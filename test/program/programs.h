@@ -121,8 +121,8 @@ class Programs {
   RunResult Command(uint16_t code, const void* payload, size_t size,
                     uint32_t times = 1) const;
 
-  // The socket table. Its entries begin with a lock that only BPF can use, so the
-  // object's BTF gives the offset of the socket.
+  // The socket table. A socket that is written has no owner there.
+  nm_entry ReadEntry(uint32_t index) const;
   nm_socket ReadSocket(uint32_t index) const;
   bool WriteSocket(uint32_t index, const nm_socket& socket) const;
 
@@ -139,7 +139,6 @@ class Programs {
   const ProgramOptions options_;
   uint32_t cells_per_series_ = 0;
   uint32_t ethernet_ifindex_ = 0;
-  uint32_t socket_offset_ = 0;
   std::unique_ptr<MeterObject> object_;
   std::vector<bpf_link*> links_;
 };
