@@ -52,6 +52,53 @@ TEST_P(TablesTest, CollisionsInTheSocketTableStayExact) {
   measurement.ExpectPayload(tcp + 100 * 100, 60 * plan.download, tcp);
 }
 
+// NM_SERVICE and NM_TAG reach an owner in the socket table, and one in socket storage.
+TEST_P(TablesTest, NamesMayChangeInTheMiddleOfATransfer) {
+  MeteredCgroup& meter = *small_;
+  for (const bool full : {false, true}) {
+    const std::string suffix = FamilyName(GetParam()) + (full ? "-full" : "");
+    const std::string one = "one" + suffix, two = "two" + suffix;
+    const std::string here = "here" + suffix, there = "there" + suffix;
+    Child server(nullptr, lab().server, [](Child::Parent& parent) {
+      const int listener = Listen(Server(), 8711, 1);
+      parent.Send(0);
+      const int fd = Accept(listener);
+      ReceiveUntilEnd(fd);
+      SendAll(fd, 500);
+    });
+    server.Receive<int>();
+    Measurement measurement(meter, lab().ClientReference());
+    RunChild(meter.cgroup(), lab().client, [&] {
+      for (int i = 0; full && i < 16; ++i) OpenSocket(af(), SOCK_STREAM);
+      const int fd = OpenSocket(af(), SOCK_STREAM);
+      const auto call = [fd](int name, const std::string& value) {
+        errno = Control(fd, name, value);
+        if (errno != 0) DieWithErrno("setsockopt");
+      };
+      call(NM_SERVICE, one);
+      call(NM_TAG, here);
+      Connect(fd, Server(), 8711);
+      SendAll(fd, 1000);
+      call(NM_TAG, there);
+      SendAll(fd, 2000);
+      call(NM_SERVICE, two);
+      SendAll(fd, 4000);
+      shutdown(fd, SHUT_WR);
+      ReceiveUntilEnd(fd);
+    });
+    server.Join();
+    measurement.ExpectExact(7000, 500);
+    const auto sent = [&meter](const std::string& name,
+                               const std::string& destination) {
+      return meter.TotalOf(Kind::kService, name, destination.c_str())
+          .tx_payload;
+    };
+    EXPECT_EQ(sent(one, here), 1000);
+    EXPECT_EQ(sent(one, there), 2000);
+    EXPECT_EQ(sent(two, there), 4000);
+  }
+}
+
 // Sends one datagram of 100 bytes from a service of its own name, by number.
 void SendAs(const MeteredCgroup& meter, const std::string& service) {
   Lab& lab = World::CleanLab();

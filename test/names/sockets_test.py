@@ -363,6 +363,47 @@ give(channel, sock)
         self.end(pair["taker"])
         self.expect("passed by SCM_RIGHTS, NM_SERVICE later", {"giver": (3000, 0), "taker": (700, 0)})
 
+    CONNECTOR = """sock.connect(("10.88.0.2", int(sys.argv[1])))
+sock.sendall(bytes(2000))
+sock.shutdown(socket.SHUT_WR)
+assert not sock.recv(1)
+"""
+
+    def answer_end(self, server):
+        sock = self.accept(server)
+        self.assertEqual(self.receive(sock, 2001), 2000)
+        sock.close()
+
+    def test_passed_socket_that_the_taker_connects_is_its_creators(self):
+        server = self.server()
+        ends = socket.socketpair()
+        channel = "channel = socket.socket(fileno=int(sys.argv[2]))\n"
+        sources = {"maker": "give(channel, socket.socket())\n", "connector": "sock = take(channel)\n" + self.CONNECTOR}
+        pair = {}
+        for end, name in zip(ends, sources):
+            fd = end.fileno()
+            pair[name] = self.start(name, channel + sources[name], str(fd), pass_fds=[fd])
+            end.close()
+        self.end(pair["maker"])
+        self.answer_end(server)
+        self.end(pair["connector"])
+        self.expect("passed by SCM_RIGHTS, then connected", {"maker": (2000, 0)})
+
+    def test_inherited_socket_that_the_child_connects_is_its_creators(self):
+        server = self.server()
+        source = """sock = socket.socket()
+child = os.fork()
+if child == 0:
+    register('child')
+    %s    os._exit(0)
+sock.close()
+assert os.waitpid(child, 0)[1] == 0
+""" % self.CONNECTOR.replace("\n", "\n    ").rstrip(" ")
+        process = self.start("parent", source)
+        self.answer_end(server)
+        self.end(process)
+        self.expect("inherited, then connected by the child", {"parent": (2000, 0)})
+
     # --- Accepted sockets -----------------------------------------------------------
 
     def test_socket_that_a_worker_accepts_is_the_listeners(self):
