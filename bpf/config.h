@@ -69,8 +69,7 @@ struct nm_config {
   nm_u32 destination_kinds; /* that have destinations: bits 1 << enum nm_kind */
   nm_u32 registrants;       /* not 0: some services are restricted */
   nm_u32 rules_count;
-  /* The ports of the rules that may match a packet other than TCP's: the first port, and
-   * the number of ports from it on. 0: no such rule. */
+  /* The ports of the rules: the first, and the number of ports from it on. 0: none. */
   nm_u32 rules_port_first;
   nm_u32 rules_ports;
   nm_u32 task_btf;      /* bpf_get_current_task_btf(): 5.11 and newer */

@@ -47,17 +47,6 @@ static __always_inline bool is_reset(struct bpf_sock *sk) {
   return error == ECONNRESET || error == EPIPE;
 }
 
-/* The slot that is kept for a connection which has sent a packet. 0: none, or the slot of
- * the pending series. */
-static __always_inline __u32 kept_slot(struct nm_socket *socket) {
-  __u32 slot = socket && socket->tx_valid
-                   ? NM_WORD_SLOT(*(volatile __u64 *)&socket->word)
-                   : 0;
-  struct nm_tcp *tcp = slot ? tcp_of_slot(slot) : NULL;
-
-  return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
-}
-
 /* Asks for the calls that tell what becomes of a connection. Not 0: refused. */
 static __always_inline int ask_for_events(struct bpf_sock_ops *ops) {
   return bpf_sock_ops_cb_flags_set(
@@ -76,11 +65,13 @@ static __always_inline bool is_loopback(struct bpf_sock_ops *ops) {
          ops->remote_ip6[3] == ops->local_ip6[3];
 }
 
-/* Whether nothing of a connection will count: neither proxies nor its port can give it a
- * name. */
+/* Whether nothing of a connection will count: neither end is a proxy's, and if netfilter
+ * sends it elsewhere all the same, its first bytes do not name it. */
 static __always_inline bool is_uncounted(struct bpf_sock_ops *ops) {
-  return !nm_config.proxy_ports_count && is_loopback(ops) &&
-         !nm_protocol_of(bpf_ntohl(ops->remote_port));
+  const __u32 remote = bpf_ntohl(ops->remote_port);
+
+  return is_loopback(ops) && !has_proxy_port(ops->local_port | remote << 16) &&
+         !nm_protocol_of(remote);
 }
 
 /* The handshake of a connection that this host opened is done. */
@@ -108,15 +99,15 @@ static __always_inline void on_established(struct bpf_sock_ops *ops,
   socket->rx_valid = 1;
 }
 
-/* The slot of a connection's series before its SYN, which is then a plain packet. 0: not
- * its owner alone decides, or there is no room. */
+/* The slot of a connection before its first packet, which is then a plain one. 0: more
+ * than its owner decides the series, or there is no room. `port` may name it. */
 static __always_inline __u32 foreseen_slot(struct bpf_sock_ops *ops,
-                                           struct nm_owner *owner) {
+                                           struct nm_owner *owner, __u32 port) {
   __u32 slot;
 
   if (nm_config.uplinks || is_loopback(ops)) return 0;
   if (has_destinations(owner->attribution.kind) && !owner->tag &&
-      (nm_config.rules_count || nm_protocol_of(bpf_ntohl(ops->remote_port))))
+      (rules_may_match(bpf_ntohl(ops->remote_port)) || nm_protocol_of(port)))
     return 0;
   slot = nm_slot_of_series(head_of_owner(owner, NM_PATH_DIRECT), owner->user);
   return slot & NM_SLOT_OVERFLOW ? 0 : slot & NM_SLOT_MASK;
@@ -134,7 +125,7 @@ static __always_inline void on_connect(struct bpf_sock_ops *ops,
   }
   owner->wire_destination = 0;
   owner->counted = 0;
-  slot = foreseen_slot(ops, owner);
+  slot = foreseen_slot(ops, owner, bpf_ntohl(ops->remote_port));
   bpf_spin_lock(&entry->lock);
   if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie)) {
     /* A closed socket may connect again. The new connection has new numbers. */
@@ -155,6 +146,7 @@ static __always_inline void on_connect_listen_or_accept(
   struct nm_entry *entry = entry_of_cookie(cookie);
   struct nm_stored_owner *stored, *whole;
   struct nm_owner *owner;
+  __u32 slot;
 
   if (is_owned(entry)) {
     /* Both ends connected at once (RFC 9293, section 3.5). */
@@ -198,7 +190,10 @@ static __always_inline void on_connect_listen_or_accept(
   if (ops->op == BPF_SOCK_OPS_TCP_LISTEN_CB ||
       (!(accepted && is_uncounted(ops)) && !ask_for_events(ops)))
     owner->flags |= NM_OWNER_END_IS_TOLD;
-  if (whole) follow(stored, whole);
+  if (whole) return follow(stored, whole);
+  if (!accepted || !(owner->flags & NM_OWNER_END_IS_TOLD)) return;
+  slot = foreseen_slot(ops, owner, 0);
+  if (slot && claim_entry(cookie, slot, 0)) stored->cookie = cookie;
 }
 
 /* Something was retransmitted: `segments`, or by the timer. Only losses lead here. If the

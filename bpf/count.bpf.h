@@ -301,6 +301,7 @@ NM_GLOBAL __u64 nm_unhide(struct __sk_buff *skb, __u64 word) {
       sk->state == TCP_LISTEN)
     return word;
   traits.hidden = true;
+  traits.ruled = false;
   traits.transport = NM_TRANSPORT_TCP;
   return traits.word;
 }
@@ -384,20 +385,23 @@ static __always_inline void count_received(struct nm_context *c,
 
 /* --- Sent ----------------------------------------------------------------- */
 
-/* Begins the numbers of the packet's socket. Not 0: a raw socket, which has none. */
+/* Begins the numbers of the packet's socket, and counts it as opened or accepted if its
+ * slot was foreseen. Not 0: a raw socket, which has none. */
 NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
                                __u32 tcp_flags) {
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct bpf_tcp_sock *tcp = NULL;
   struct nm_stored_owner *stored = NULL;
   struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner = NULL;
   struct nm_socket *socket;
   bool preexisting;
+  __u32 slot;
 
   if (sk) sk = bpf_sk_fullsock(sk);
   if (sk) {
     if (sk->type == SOCK_RAW) return 1;
-    owner_of(sk, cookie, &stored);
+    owner = owner_of(sk, cookie, &stored);
     tcp = bpf_tcp_sock(sk);
   }
   socket = state_of_socket(stored, cookie);
@@ -405,6 +409,8 @@ NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
   preexisting = is_preexisting(stored, cookie);
   begin_sent(tcp, socket, seq, preexisting);
   if (tcp_flags & TCP_FLAG_ACK) begin_received(tcp, socket, ack, preexisting);
+  slot = kept_slot(socket);
+  if (slot) count_established(owner, stored, slot);
   return 0;
 }
 
@@ -508,7 +514,7 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
   if (nm_config.uplinks && packet->path == NM_PATH_DIRECT)
     find_path(&context, slot);
   traits = traits_of(packet);
-  traits.ruled = may_match_a_rule(&traits, direction);
+  traits.ruled = may_match_a_rule(skb, &traits, direction);
   if (direction == NM_INGRESS) {
     if (nm_is_duplicate(skb, traits.word, slot)) return 0;
     if (traits.ruled) slot = 0;

@@ -35,15 +35,19 @@ static __always_inline __u16 remote_port(const union nm_traits *traits,
   return direction == NM_EGRESS ? traits->dport : traits->sport;
 }
 
-/* Whether a rule may match a non-TCP packet to or from this port. */
+/* Whether a rule may match a packet to or from this port. */
 static __always_inline bool rules_may_match(__u32 port) {
   return port - nm_config.rules_port_first < nm_config.rules_ports;
 }
 
-/* Whether this packet may need another slot than the one kept with its socket. */
-static __always_inline bool may_match_a_rule(const union nm_traits *traits,
+/* Whether this packet may need another slot than the one kept with its socket. Only a TCP
+ * connection has one remote end for all its life. */
+static __always_inline bool may_match_a_rule(struct __sk_buff *skb,
+                                             const union nm_traits *traits,
                                              enum nm_direction direction) {
-  return nm_config.rules_ports && traits->transport != NM_TRANSPORT_TCP &&
+  return nm_config.rules_ports &&
+         (traits->transport != NM_TRANSPORT_TCP || !skb->sk ||
+          skb->sk->state == TCP_LISTEN) &&
          rules_may_match(remote_port(traits, direction));
 }
 

@@ -163,6 +163,10 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   if (direction == NM_INGRESS && (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) &&
       ((flags & TCP_FLAG_SYN) || sk->state == TCP_LISTEN))
     return false;
+  if (nm_config.rules_ports && sk->state == TCP_LISTEN &&
+      rules_may_match(
+          bpf_ntohs(*(__be16 *)(data + (direction == NM_EGRESS ? 2 : 0)))))
+    return false;
   cell = plain_cell(skb, &socket, &slot);
   if (!cell || !is_plain_cell(ifindex, socket, cell, NM_TRANSPORT_TCP))
     return false;

@@ -473,7 +473,7 @@ static __always_inline void follow_packet(struct __sk_buff *skb,
   if (nm_config.uplinks && f.packet.path == NM_PATH_DIRECT)
     f.packet.path = nm_find_path(skb, network, 0);
   traits = traits_of(&f.packet);
-  traits.ruled = may_match_a_rule(&traits, direction);
+  traits.ruled = may_match_a_rule(skb, &traits, direction);
   if (direction == NM_INGRESS && nm_is_duplicate(skb, traits.word, kept))
     return;
   if (traits.ruled) kept = 0;

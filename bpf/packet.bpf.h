@@ -61,7 +61,7 @@ union nm_traits {
     __u8 path;
     __u8 protocol;
     __u8 hidden : 1; /* sent by TCP, but it looks like something else */
-    __u8 ruled : 7;  /* not TCP, and a rule may match its port */
+    __u8 ruled : 7;  /* may_match_a_rule() */
   };
   __u64 word;
 };

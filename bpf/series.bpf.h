@@ -61,10 +61,7 @@ static __always_inline void find_destination(
     rule = nm_match_rules(skb, direction, remote_port(traits, direction),
                           traits->hidden ? IPPROTO_TCP : traits->protocol);
     if (!(rule & NM_RULE_YIELDS)) head->destination = rule;
-    /* Only a TCP connection has one remote end for all its life. */
-    search->keep = traits->transport == NM_TRANSPORT_TCP
-                       ? skb->sk && skb->sk->state != TCP_LISTEN
-                       : !traits->ruled;
+    search->keep = !traits->ruled;
   }
   if (!head->destination && !(owner->flags & NM_OWNER_RULED))
     head->destination = owner->wire_destination;

@@ -88,9 +88,10 @@ static __noinline int free_entry(__u64 cookie, struct nm_socket *keep) {
   return 0;
 }
 
-/* Claims an entry of the table for a socket, and for its owner, which begins with zeros,
- * if `life` has NM_LIFE_OWNED. NULL if other sockets have both. */
-static __always_inline struct nm_entry *claim_entry(__u64 cookie, __u8 life) {
+/* Claims an entry of the table for a socket, with this slot, and for its owner, which
+ * begins with zeros, if `life` has NM_LIFE_OWNED. NULL if other sockets have both. */
+static __always_inline struct nm_entry *claim_entry(__u64 cookie, __u32 slot,
+                                                    __u8 life) {
   for (__u32 which = 0; which < 2; which++) {
     struct nm_entry *entry = entry_at(cookie, which);
     bool claimed = false;
@@ -102,7 +103,7 @@ static __always_inline struct nm_entry *claim_entry(__u64 cookie, __u8 life) {
       __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
       __builtin_memset(&entry->owner, 0, sizeof(entry->owner));
       entry->socket.life = life;
-      entry->socket.word = NM_COOKIE(cookie);
+      entry->socket.word = NM_COOKIE(cookie) | slot;
       claimed = true;
     }
     bpf_spin_unlock(&entry->lock);
@@ -218,7 +219,7 @@ static __always_inline struct nm_socket *find_socket(
   stored->cookie = cookie;
   if ((stored->owner.flags & (NM_OWNER_END_IS_TOLD | NM_OWNER_CLOSED |
                               NM_OWNER_SUBFLOW)) == NM_OWNER_END_IS_TOLD) {
-    entry = claim_entry(cookie, 0);
+    entry = claim_entry(cookie, 0, 0);
     if (entry && !(*(volatile __u8 *)&stored->owner.flags & NM_OWNER_CLOSED))
       return &entry->socket;
     /* The socket closed on another CPU meanwhile, which found no entry to free. */
@@ -300,7 +301,7 @@ static __always_inline void socket_created(struct bpf_sock *sk) {
   __u32 start;
 
   if (sk->type == SOCK_STREAM && sk->protocol == IPPROTO_TCP)
-    entry = claim_entry(bpf_get_socket_cookie(sk), NM_LIFE_OWNED);
+    entry = claim_entry(bpf_get_socket_cookie(sk), 0, NM_LIFE_OWNED);
   if (!entry)
     stored = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
   if (!entry && !stored) {

@@ -158,6 +158,17 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
 
 /* --- Connections --------------------------------------------------------- */
 
+/* The slot that is kept for a connection which has sent a packet. 0: none, or the slot of
+ * the pending series. */
+static __always_inline __u32 kept_slot(struct nm_socket *socket) {
+  __u32 slot = socket && socket->tx_valid
+                   ? NM_WORD_SLOT(*(volatile __u64 *)&socket->word)
+                   : 0;
+  struct nm_tcp *tcp = slot ? tcp_of_slot(slot) : NULL;
+
+  return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
+}
+
 static __always_inline void add_retransmits(struct nm_tcp *tcp, __u32 timeouts,
                                             __u32 segments) {
   if (timeouts) __sync_fetch_and_add(&tcp->timeouts, timeouts);

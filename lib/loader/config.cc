@@ -1224,10 +1224,9 @@ nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination) {
   return value;
 }
 
-PortRange PortsBeyondTcp(const std::vector<DestinationRule>& rules) {
+PortRange PortsOfRules(const std::vector<DestinationRule>& rules) {
   uint32_t first = UINT32_MAX, last = 0;
   for (const DestinationRule& rule : rules) {
-    if (rule.protocol == IPPROTO_TCP) continue;
     first = std::min<uint32_t>(first, rule.port_first);
     last = std::max<uint32_t>(last, rule.port_last);
   }

@@ -163,14 +163,14 @@ void UnitEntry(const std::string& pattern, const std::string& service,
 // The entry of nm_rules; `destination` is the id of its name.
 nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination);
 
-// The ports of all rules that may match a packet that is not TCP, as in nm_config. The
-// kernel part checks the rules only for packets with such ports. Without rules no port
-// matches; with a rule without a port all ports do.
+// The ports of all rules, as in nm_config. The kernel part checks the rules only for
+// packets with such ports. Without rules no port matches; with a rule without a port all
+// ports do.
 struct PortRange {
   uint32_t first = 0;
   uint32_t count = 0;
 };
-PortRange PortsBeyondTcp(const std::vector<DestinationRule>& rules);
+PortRange PortsOfRules(const std::vector<DestinationRule>& rules);
 
 // A bit for each kind of series, 1 << nm_kind.
 uint32_t BitsOfKinds(const std::vector<std::string>& destinations_of);

@@ -730,17 +730,16 @@ DestinationRule Rule(uint16_t first, uint16_t last, uint8_t protocol) {
   return rule;
 }
 
-// Whether the kernel part looks at the rules for a packet of UDP, as
-// rules_may_match() of bpf/destination.bpf.h.
+// Whether the kernel part looks at the rules for a packet, as rules_may_match() of
+// bpf/destination.bpf.h.
 bool Looks(const std::vector<DestinationRule>& rules, uint32_t port) {
-  const PortRange range = PortsBeyondTcp(rules);
+  const PortRange range = PortsOfRules(rules);
   return port - range.first < range.count;
 }
 
-TEST(PortsBeyondTcp, AreThoseOfTheRules) {
+TEST(PortsOfRules, AreThoseOfTheRules) {
   EXPECT_FALSE(Looks({}, 0));
   EXPECT_FALSE(Looks({}, 53));
-  EXPECT_FALSE(Looks({Rule(443, 443, IPPROTO_TCP)}, 443));
 
   const std::vector<DestinationRule> dns = {Rule(53, 53, 0)};
   EXPECT_FALSE(Looks(dns, 52));

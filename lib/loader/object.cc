@@ -397,7 +397,7 @@ absl::Status MeterObject::Configure(const ObjectOptions& options) {
     bpf_map__set_max_entries(skeleton_->maps.nm_registrants,
                              options.registrants);
   }
-  const PortRange ports = PortsBeyondTcp(keys.destinations);
+  const PortRange ports = PortsOfRules(keys.destinations);
   config.rules_count = static_cast<uint32_t>(keys.destinations.size());
   config.rules_port_first = ports.first;
   config.rules_ports = ports.count;
