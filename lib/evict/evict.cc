@@ -287,7 +287,10 @@ class Sweep {
   }
 
   // The socket table is read first, because owners and state move from there to socket
-  // storage, and never back.
+  // storage, and never back. The entry of a socket that is over holds nothing. Only a
+  // packet in a softirq of another CPU may still find that entry, and
+  // WaitForRunningPrograms() waits for softirqs, too. If close(2) is to send a RST after
+  // the end, the owner is in socket storage (may_send_reset() in bpf/tcp.bpf.h).
   absl::StatusOr<Marks> Held() const {
     Marks held(std::max(view().max_series, view().max_names));
     const auto mark = [&held](uint32_t index, uint32_t bit) {

@@ -53,15 +53,20 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+sockaddr_in Loopback(uint16_t port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
 // Sends this many bytes of payload over a socket to the proxy port on loopback.
 bool Send(int fd, size_t bytes) {
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(8443);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const sockaddr_in to = Loopback(8443);
   const std::string data(bytes, 'x');
   return sendto(fd, data.data(), data.size(), 0,
-                reinterpret_cast<sockaddr*>(&to),
+                reinterpret_cast<const sockaddr*>(&to),
                 sizeof(to)) == static_cast<ssize_t>(bytes);
 }
 
@@ -73,6 +78,40 @@ UniqueFd SocketOf(const std::string& service) {
                  static_cast<socklen_t>(service.size())) != 0) {
     return UniqueFd();
   }
+  return fd;
+}
+
+// A TCP socket of a service, with a tag. Its owner is in the socket table, where a
+// connection to the proxy port stays because the tag names its destination.
+UniqueFd TaggedSocketOf(const std::string& service) {
+  const std::string tag = "to-" + service;
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  for (const auto& named :
+       {std::make_pair(NM_SERVICE, service), std::make_pair(NM_TAG, tag)}) {
+    if (setsockopt(fd.get(), NM_SOL, named.first, named.second.data(),
+                   static_cast<socklen_t>(named.second.size())) != 0) {
+      return UniqueFd();
+    }
+  }
+  return fd;
+}
+
+bool Connect(const UniqueFd& fd, uint16_t port) {
+  const sockaddr_in to = Loopback(port);
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&to),
+                 sizeof(to)) == 0;
+}
+
+// Listens at the proxy port, outside of the cgroup.
+UniqueFd ListenOutside() {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in here = Loopback(8443);
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  EXPECT_EQ(
+      bind(fd.get(), reinterpret_cast<const sockaddr*>(&here), sizeof(here)),
+      0);
+  EXPECT_EQ(listen(fd.get(), 16), 0);
   return fd;
 }
 
@@ -523,6 +562,64 @@ TEST_F(EvictRootTest, WhatAProcessOrASocketHasStays) {
   close(ready[1]);
 }
 
+// Only their entries of the socket table say whose these sockets are.
+TEST_F(EvictRootTest, WhatATcpSocketHasStaysUntilTheSocketIsClosed) {
+  MustLoad();
+  UniqueFd listener = ListenOutside();
+  int ready[2], go[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t holder = Start([&] {
+    listener = UniqueFd();
+    UniqueFd fresh = TaggedSocketOf("fresh");
+    UniqueFd refused = TaggedSocketOf("refused");
+    if (Connect(refused, 1) || errno != ECONNREFUSED) return 1;
+    UniqueFd closed = TaggedSocketOf("closed");
+    UniqueFd aborted = TaggedSocketOf("aborted");
+    for (const UniqueFd* fd : {&closed, &aborted}) {
+      if (!Connect(*fd, 8443) || write(fd->get(), "0123456789", 10) != 10) {
+        return 2;
+      }
+    }
+    char byte;
+    if (write(ready[1], "x", 1) != 1 || read(go[0], &byte, 1) != 1) return 3;
+    const linger at_once = {1, 0};
+    setsockopt(aborted.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    for (UniqueFd* fd : {&fresh, &refused, &closed, &aborted}) {
+      *fd = UniqueFd();
+    }
+    if (write(ready[1], "x", 1) != 1) return 4;
+    pause();
+    return 0;
+  });
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  // Four services, four destinations, and this program.
+  EXPECT_EQ(MustReadHealth().names, 9u);
+  for (int i = 0; i < 2; i++) {
+    MustEvict();
+    EXPECT_EQ(last_.series, 0u);
+    EXPECT_EQ(last_.names, 0u);
+  }
+  EXPECT_EQ(Payload()["service closed"], 10u);
+  EXPECT_EQ(Payload()["service aborted"], 10u);
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  for (int i = 0; i < 2; i++) {
+    const UniqueFd peer(
+        accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  EXPECT_EQ(EvictUntil(2), 2u);
+  EXPECT_TRUE(Await([&] {
+    MustEvict();
+    return MustReadHealth().names == 1;  // this program's
+  })) << MustReadHealth().names;
+  EXPECT_EQ(Payload().at("evicted service"), 20u);
+  kill(holder, SIGKILL);
+  Wait(holder);
+  for (const int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
+}
+
 TEST_F(EvictRootTest, WhatHasCountedSomethingSinceIsNotIdle) {
   MustLoad();
   ASSERT_EQ(Churn("a", 2), 0);
@@ -652,6 +749,26 @@ TEST_F(EvictRootTest, WithoutATableOfSocketsSeriesAreEvictedAsWell) {
   ASSERT_EQ(Churn("a", 4), 0);
   EXPECT_EQ(EvictUntil(4), 4u);
   EXPECT_EQ(Payload().at("evicted service"), 4u);
+  // No hook tells when these end.
+  {
+    const UniqueFd listener = ListenOutside();
+    EXPECT_EQ(InChild([&] {
+                std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+                const UniqueFd fresh = TaggedSocketOf("fresh");
+                const UniqueFd connected = TaggedSocketOf("connected");
+                return fresh.ok() && Connect(connected, 8443) &&
+                               write(connected.get(), "12345", 5) == 5
+                           ? 0
+                           : 1;
+              }),
+              0);
+  }
+  EXPECT_EQ(EvictUntil(1), 1u);
+  EXPECT_EQ(Payload().at("evicted service"), 9u);
+  EXPECT_TRUE(Await([&] {
+    MustEvict();
+    return MustReadHealth().names == 1;  // this program's
+  })) << MustReadHealth().names;
   EXPECT_EQ(bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_SOCK_OPS),
             0);
 }
