@@ -22,6 +22,7 @@
 #define NETMETER_BPF_COUNT_BPF_H_
 
 #include "bpf/add.bpf.h"
+#include "bpf/decision.bpf.h"
 #include "bpf/duplicates.bpf.h"
 #include "bpf/sctp.bpf.h"
 #include "bpf/series.bpf.h"
@@ -367,6 +368,12 @@ NM_GLOBAL int nm_note_received(struct __sk_buff *skb, __u32 bytes,
   return 0;
 }
 
+/* A slot as a decision has it. */
+static __always_inline __u32 slot_of_decision(__u32 slot,
+                                              const struct nm_cell *cell) {
+  return slot | (cell->kind == NM_KIND_PENDING ? NM_SLOT_PENDING : 0);
+}
+
 static __always_inline void count_received(struct nm_context *c,
                                            struct nm_cell *cell) {
   struct nm_packet *packet = &c->packet;
@@ -381,6 +388,12 @@ static __always_inline void count_received(struct nm_context *c,
   }
   if (cell->kind == NM_KIND_PENDING)
     nm_note_received(c->skb, packet->bytes, packet->segments);
+  if (nm_followers) {
+    const struct nm_sent received = {.new_bytes = packet->payload};
+
+    decide(c->skb, NM_INGRESS, packet, slot_of_decision(c->slot, cell),
+           &received);
+  }
 }
 
 /* --- Sent ----------------------------------------------------------------- */
@@ -474,24 +487,23 @@ static __always_inline __u64 count_sent(struct nm_context *c,
                                         struct nm_cell *cell,
                                         struct nm_sent *sent) {
   struct nm_packet *packet = &c->packet;
-  __u32 new_bytes, acked = 0;
 
-  new_bytes = split_payload(c, &acked);
+  sent->bytes = packet->bytes;
+  sent->new_bytes = split_payload(c, &sent->acked);
+  sent->retransmitted = packet->payload - sent->new_bytes;
   if (is_own_reset(packet->tcp_flags) && has_sequence(c))
     nm_count_reset(c->skb, c->slot);
+  if (nm_followers)
+    decide(c->skb, NM_EGRESS, packet, slot_of_decision(c->slot, cell), sent);
   if (cell->kind == NM_KIND_PENDING ||
       (nm_config.uplinks && c->socket && c->socket->wire_protocol)) {
     if (nm_count_pending(
             c->skb, NM_PAIR(c->slot, packet->header + packet->payload),
             NM_PAIR(packet->bytes, packet->segments),
-            NM_PAIR(new_bytes, packet->payload - new_bytes), acked))
+            NM_PAIR(sent->new_bytes, sent->retransmitted), sent->acked))
       nm_settle_pending(c->skb);
     return 0;
   }
-  sent->bytes = packet->bytes;
-  sent->new_bytes = new_bytes;
-  sent->retransmitted = packet->payload - new_bytes;
-  sent->acked = acked;
   return NM_PAIR(c->slot, packet->segments);
 }
 
@@ -507,6 +519,7 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
   struct nm_cell *cell;
   __u32 slot = 0;
 
+  if (nm_followers) nm_take_decision(skb);
   if (!is_counted(skb, direction, packet)) return 0;
   find_state(&context, direction);
   if (context.socket)
@@ -536,8 +549,9 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
   if (!traits.hidden) return count_sent(&context, cell, sent);
   sent->bytes = packet->bytes;
   sent->new_bytes = packet->payload;
-  return NM_PAIR(nm_count_hidden(skb, context.slot, packet->transport),
-                 packet->segments);
+  slot = nm_count_hidden(skb, context.slot, packet->transport);
+  if (nm_followers) decide(skb, NM_EGRESS, packet, slot, sent);
+  return NM_PAIR(slot, packet->segments);
 }
 
 #endif /* NETMETER_BPF_COUNT_BPF_H_ */

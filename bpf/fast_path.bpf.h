@@ -106,6 +106,8 @@ static __always_inline bool count_plain_udp(struct __sk_buff *skb,
   if (bytes < header) return false;
   payload = bytes - header;
   if (!plain_wire_size(skb, header, &bytes, &segments)) return false;
+  if (nm_followers)
+    nm_decide_plain(skb, NM_PAIR(slot, segments), bytes, payload, direction);
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, payload);
   } else {
@@ -175,6 +177,8 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   payload = bytes - header;
   if (!plain_wire_size(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
+    if (nm_followers)
+      nm_decide_plain(skb, NM_PAIR(slot, segments), bytes, payload, NM_INGRESS);
     add_received(slot, cell, false, bytes, segments, 0);
     if (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) nm_note_end(skb);
     return true;
@@ -191,6 +195,9 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   }
   sent.bytes = bytes;
   sent.retransmitted = payload - sent.new_bytes;
+  if (nm_followers)
+    nm_decide_plain(skb, NM_PAIR(slot, segments), NM_PAIR(bytes, sent.acked),
+                    NM_PAIR(sent.new_bytes, sent.retransmitted), NM_EGRESS);
   add_sent(slot, cell, &sent, segments, adds);
   sample_rtt(skb, slot, cell, sent.new_bytes, segments);
   return true;
@@ -203,7 +210,10 @@ static __always_inline bool count_plain(struct __sk_buff *skb,
   const __u32 ifindex = skb->ifindex; /* two loads: done once */
   struct nm_plain plain = {};
 
-  if (ifindex == LOOPBACK_IFINDEX && !is_proxied(skb)) return true;
+  if (ifindex == LOOPBACK_IFINDEX && !is_proxied(skb)) {
+    if (nm_followers) nm_take_decision(skb);
+    return true;
+  }
   if (!read_plain_ip(skb, &plain)) return false;
   if (plain.protocol == IPPROTO_TCP)
     return count_plain_tcp(skb, direction, adds, plain.header, ifindex);

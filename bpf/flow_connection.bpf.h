@@ -119,15 +119,13 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   beginning.flags =
       NM_FLOW_TOLD |
       (accepted ? NM_FLOW_ACCEPTED | NM_FLOW_ESTABLISHED : NM_FLOW_OPENED);
-  /* A socket that connects again has new numbers: its former connection is over. */
-  if (!accepted) {
+  /* A socket that connects again: its former connection is over. */
+  if (begin_flow(&key, &beginning) == NM_WAS_THERE && !accepted) {
     ending.now_ns = beginning.now_ns;
     ending.end = NM_END_CLOSED;
     end_flow(&key, &ending);
-    bpf_sk_storage_delete(&nm_flow_waiting, sk);
+    begin_flow(&key, &beginning);
   }
-  if (!begin_flow(&key, &beginning, NULL))
-    bpf_sk_storage_get(&nm_flow_waiting, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
   if (!accepted) return;
   flow_is_established(ops);
   handshake.kind = NM_FLOW_HANDSHAKE;

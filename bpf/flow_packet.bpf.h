@@ -3,13 +3,9 @@
  * Adding a packet to its flow.
  *
  * These programs run after the meter's on each packet: the kernel runs the programs of a
- * cgroup in the order in which they were attached. So the meter has already found the
- * packet's series, and this file reads the result. It is the slot kept with the socket.
- * If none is kept, this file asks series.bpf.h again, without making anything. The
- * meter's own headers tell the packet's bytes and segments, whether it is a duplicate,
- * and which part of TCP's payload is new.
- *
- * The flow of a packet:
+ * cgroup in the order in which they were attached. So the meter has decided already
+ * whether and in which series the packet counts, its bytes and segments, and which part
+ * of TCP's payload is new (decision.bpf.h). This file only finds its flow:
  *
  *   of a TCP socket       the connection, by the socket's cookie
  *   of a listener         the handshake with this peer: SYN, SYN-ACK, and the
@@ -17,75 +13,39 @@
  *   of another socket     the socket and its peer: UDP, ICMP, SCTP, raw sockets
  *   all others            none: they are unrecorded, by series (struct nm_unrecorded)
  *
- * The flow's numbers tell which part of TCP's payload is new. If the table has no room
- * for a connection, its numbers are kept with its socket (struct nm_flow_waiting), and go
- * into the flow that begins when there is room.
- *
  * All bytes of a flow belong to one series. A flow that goes on in another series,
  * because it was tagged or takes another uplink, ends one record and begins the next.
  */
 #ifndef NETMETER_BPF_FLOW_PACKET_BPF_H_
 #define NETMETER_BPF_FLOW_PACKET_BPF_H_
 
-#include "bpf/count.bpf.h"
+#include "bpf/decision.bpf.h"
 #include "bpf/flow_table.bpf.h"
+#include "bpf/tcp.bpf.h"
+#include "bpf/uplink.bpf.h"
 
 /* A packet, and what is known about it. */
 struct nm_followed {
-  struct nm_packet packet;
+  const struct nm_decision *packet;
   struct nm_flow_key key; /* kind 0: it has no flow */
   __u64 now_ns;
-  __u32 slot;          /* of its series, with NM_SLOT_PENDING */
-  __u32 settled;       /* the slot that got the pending amounts; 0: none yet */
-  __u32 reason;        /* if it has no flow: enum nm_unrecorded_reason */
-  __u32 retransmitted; /* TCP: the retransmitted part of its payload */
-  __u32 acked;         /* TCP: received payload that it acknowledges */
+  __u32 settled; /* the slot that got the pending amounts; 0: none yet */
+  __u32 reason;  /* if it has no flow: enum nm_unrecorded_reason */
 };
-
-/* --- Its series ------------------------------------------------------------ */
-
-/* The slot in which the meter has just counted this packet, as slot_by_head(). `kept` is
- * the slot kept with its socket. */
-NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
-                               __u32 direction) {
-  struct nm_search search = {.traits.word = word};
-  struct nm_cell *cell = kept ? cell_of_slot(kept) : NULL;
-  const __u64 cookie = bpf_get_socket_cookie(skb);
-  struct nm_stored_owner *stored = NULL;
-  struct nm_owner *owner = NULL;
-  struct bpf_sock *sk = skb->sk;
-  struct nm_socket *socket;
-  union nm_head head;
-
-  if (cell && is_slot_of(cell, search.traits))
-    return kept | (cell->kind == NM_KIND_PENDING ? NM_SLOT_PENDING : 0);
-  if (sk) sk = bpf_sk_fullsock(sk);
-  if (sk) owner = owner_of(sk, cookie, &stored);
-  if (!owner) return slot_by_head(head_of_unattributed(search.traits).word);
-  socket = state_of_socket(stored, cookie);
-  head = head_of_packet(skb, owner, !!stored, &search, socket, direction,
-                        /*writes=*/false);
-  return slot_by_head(head.word);
-}
-
-/* The slot of head_of_hidden(), or `slot`. */
-NM_GLOBAL __u32 nm_flow_of_hidden(__u32 slot, __u32 transport) {
-  struct nm_cell *cell = cell_of_slot(slot & NM_SLOT_MASK);
-
-  if (!cell) return slot;
-  return slot_by_head(head_of_hidden(cell, transport)) & NM_SLOT_MASK;
-}
 
 /* --- Its flow --------------------------------------------------------------- */
 
 /* Whether a packet that is not TCP's has a flow. A socket of the kernel, such as that of
  * echo replies, has no owner: any host could make flows of it. IPsec may hide the
  * socket's protocol. */
-static __always_inline bool has_peers(struct bpf_sock *sk,
-                                      const struct nm_owner *owner,
-                                      const struct nm_packet *packet) {
+static __always_inline bool has_peers(struct bpf_sock *sk, __u64 cookie,
+                                      const struct nm_decision *packet) {
+  struct nm_stored_owner *stored;
+  struct nm_owner *owner;
+
   if (packet->transport == NM_TRANSPORT_UDP && sk->type == SOCK_DGRAM)
     return true;
+  owner = owner_of(sk, cookie, &stored);
   /* SCTP shuts an association down after its socket's end. */
   return owner && !(owner->flags & NM_OWNER_CLOSED) &&
          (sk->type == SOCK_RAW || sk->protocol == packet->protocol);
@@ -93,32 +53,37 @@ static __always_inline bool has_peers(struct bpf_sock *sk,
 
 /* Puts the key of the packet's flow into *f, or the reason why it has none. */
 static __always_inline void choose_flow(struct __sk_buff *skb,
-                                        struct bpf_sock *sk,
-                                        const struct nm_owner *owner,
                                         struct nm_followed *f,
                                         const enum nm_direction direction) {
+  const struct nm_decision *packet = f->packet;
+  const __u64 cookie = bpf_get_socket_cookie(skb);
   struct nm_flow_key *key = &f->key;
+  struct nm_stored_owner *stored;
+  struct nm_owner *owner;
+  struct bpf_sock *sk = skb->sk;
 
   f->reason = NM_UNRECORDED_NO_FLOW;
+  if (sk) sk = bpf_sk_fullsock(sk);
   if (!sk) return;
-  key->protocol = f->packet.protocol;
-  if (f->packet.transport == NM_TRANSPORT_TCP) {
+  key->protocol = packet->protocol;
+  if (packet->transport == NM_TRANSPORT_TCP) {
     if (sk->type != SOCK_STREAM) return;
     if (sk->state != TCP_LISTEN) {
       key->kind = NM_FLOW_CONNECTION;
-      key->cookie = bpf_get_socket_cookie(skb);
+      key->cookie = cookie;
       return;
     }
+    owner = owner_of(sk, cookie, &stored);
     key->kind = NM_FLOW_HANDSHAKE;
     key->network = owner ? owner->network : 0;
     key->local_port = sk->src_port;
   } else {
-    if (!has_peers(sk, owner, &f->packet)) return;
+    if (!has_peers(sk, cookie, packet)) return;
     key->kind = NM_FLOW_PEER;
-    key->cookie = bpf_get_socket_cookie(skb);
+    key->cookie = cookie;
   }
   remote_address(skb, direction, key->remote);
-  key->remote_port = direction == NM_EGRESS ? f->packet.dport : f->packet.sport;
+  key->remote_port = packet->remote_port;
 }
 
 /* Whether a socket has its own address: it is bound to one, or connected. */
@@ -127,23 +92,15 @@ static __always_inline bool has_address(const __u32 local[4]) {
          (local[2] && local[2] != bpf_htonl(0xffff));
 }
 
-/* Begins a connection that has no flow. Returns false if it gets none. */
+/* Begins a connection that has no flow: sockops reported it when the table was full, or
+ * did not report it, because it is older than these programs. Returns false if it is
+ * over. */
 static __always_inline bool begin_connection(struct bpf_sock *sk,
-                                             struct nm_owner *owner,
-                                             struct nm_followed *f,
-                                             __u32 direction,
-                                             struct nm_flow_waiting *waiting,
+                                             const struct nm_owner *owner,
                                              struct nm_beginning *beginning) {
-  /* A connection that sockops did not report is older than these programs, or over. */
-  const bool over =
-      sk->state == TCP_CLOSE || (owner && (owner->flags & NM_OWNER_CLOSED));
-
-  f->reason = waiting ? NM_UNRECORDED_FULL : NM_UNRECORDED_LATE;
-  if (over) return false;
-  /* Only a sent packet may move its numbers, because only sent packets change them. */
-  if (waiting && direction == NM_INGRESS) return false;
+  if (sk->state == TCP_CLOSE || (owner && (owner->flags & NM_OWNER_CLOSED)))
+    return false;
   beginning->flags = NM_FLOW_PARTIAL;
-  if (!waiting || waiting->preexisting) beginning->flags |= NM_FLOW_PREEXISTING;
   if (owner && (owner->flags & NM_OWNER_END_IS_TOLD))
     beginning->flags |= NM_FLOW_TOLD;
   if (owner && (owner->flags & NM_OWNER_CONNECTED))
@@ -161,8 +118,6 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   struct nm_flow_socket *sockets;
   struct nm_owner *owner;
   struct bpf_sock *sk;
-  struct nm_flow_waiting *waiting = NULL;
-  const struct nm_socket *numbers = NULL;
 
   if (!skb || !f) return 0;
   sk = skb->sk;
@@ -170,16 +125,11 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   if (!sk) return 0;
   owner = owner_of(sk, bpf_get_socket_cookie(skb), &stored);
   ends_of_socket(sk, &beginning.ends);
-  beginning.now_ns = f->now_ns;
+  beginning.now_ns = bpf_ktime_get_ns();
   process_of_owner(owner, stored, bpf_get_socket_cookie(skb), &beginning);
   if (f->key.kind == NM_FLOW_CONNECTION) {
-    waiting = bpf_sk_storage_get(&nm_flow_waiting, sk, 0, 0);
-    if (!begin_connection(sk, owner, f, direction, waiting, &beginning))
-      return 0;
-    if (waiting)
-      numbers = &waiting->numbers;
-    else if (direction == NM_INGRESS)
-      numbers = state_of_socket(stored, f->key.cookie);
+    f->reason = NM_UNRECORDED_LATE;
+    if (!begin_connection(sk, owner, &beginning)) return 0;
   } else {
     if (f->key.kind == NM_FLOW_HANDSHAKE || direction == NM_INGRESS)
       beginning.flags = NM_FLOW_STRANGER;
@@ -190,8 +140,7 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
       packet_address(skb, direction == NM_INGRESS, beginning.ends.local);
   }
   f->reason = NM_UNRECORDED_FULL;
-  if (!begin_flow(&f->key, &beginning, numbers)) return 0;
-  if (waiting) bpf_sk_storage_delete(&nm_flow_waiting, sk);
+  if (!begin_flow(&f->key, &beginning)) return 0;
   if (f->key.kind != NM_FLOW_PEER) return 1;
   sockets =
       bpf_sk_storage_get(&nm_flow_sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -202,58 +151,6 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   return 1;
 }
 
-/* --- Its payload ------------------------------------------------------------ */
-
-/* Finds the part of a sent packet's payload that was sent before, and the payload that it
- * acknowledges. The caller holds the socket's lock, and calls once for each packet. */
-static __always_inline void split_sent(struct __sk_buff *skb,
-                                       struct nm_followed *f,
-                                       struct bpf_tcp_sock *tcp,
-                                       struct nm_socket *numbers,
-                                       bool preexisting) {
-  if ((f->packet.tcp_flags & TCP_FLAG_RST) &&
-      !is_own_reset(f->packet.tcp_flags))
-    return;
-  if (skb->sk && is_of_request(f->packet.tcp_flags, skb->sk->state)) return;
-  begin_sent(tcp, numbers, f->packet.seq, preexisting);
-  f->retransmitted =
-      f->packet.payload - new_payload(numbers, f->packet.seq, f->packet.payload,
-                                      f->packet.tcp_flags);
-  if (!(f->packet.tcp_flags & TCP_FLAG_ACK)) return;
-  begin_received(tcp, numbers, f->packet.ack, preexisting);
-  f->acked = acked_payload(skb, numbers, f->packet.ack);
-}
-
-/* Splits the payload of a packet whose connection found no room. */
-static __noinline int split_waiting(struct __sk_buff *skb,
-                                    struct nm_followed *f, __u32 direction) {
-  struct nm_flow_waiting *waiting, first = {.preexisting = 1};
-  struct nm_socket *numbers = NULL;
-  struct bpf_sock *sk;
-
-  if (!skb || !f) return 0;
-  sk = skb->sk;
-  if (sk) sk = bpf_sk_fullsock(sk);
-  if (!sk) return 0;
-  /* Only sent packets change the meter's numbers, so they are from before this packet. */
-  if (direction == NM_INGRESS)
-    numbers = state_of_socket(stored_owner(sk), f->key.cookie);
-  if (numbers) first.numbers = *numbers;
-  waiting = bpf_sk_storage_get(&nm_flow_waiting, sk, &first,
-                               BPF_SK_STORAGE_GET_F_CREATE);
-  if (!waiting) {
-    COUNT_FLOWS(unrecorded_full, 1);
-    return 0;
-  }
-  if (direction == NM_INGRESS)
-    note_fin(&waiting->numbers, f->packet.seq + f->packet.payload,
-             f->packet.tcp_flags);
-  else
-    split_sent(skb, f, bpf_tcp_sock(sk), &waiting->numbers,
-               waiting->preexisting);
-  return 0;
-}
-
 /* --- Adding ----------------------------------------------------------------- */
 
 enum nm_added {
@@ -261,35 +158,36 @@ enum nm_added {
   NM_ADDED_LAST, /* it was the last packet of its connection */
   NM_ADD_MOVED,  /* its series is another one than the flow's */
   NM_ADD_NOT,    /* it has no flow: nm_followed.reason */
+  /* The flow was pending before it: nm_followed.settled is needed. */
+  NM_ADD_PENDING,
 };
 
 /* Under the lock: the series of the flow, if this packet may be added to it. */
 static __always_inline enum nm_added match_series(struct nm_flow_state *state,
                                                   const struct nm_followed *f) {
-  const __u32 slot = f->slot & NM_SLOT_MASK;
+  const __u32 pending = f->packet->slot & NM_SLOT_PENDING;
+  const __u32 slot = f->packet->slot & NM_SLOT_MASK;
 
-  if ((state->flags & NM_FLOW_PENDING) && !(f->slot & NM_SLOT_PENDING)) {
-    if (!f->settled) return NM_ADD_NOT;
+  if ((state->flags & NM_FLOW_PENDING) && !pending) {
+    if (!f->settled) return NM_ADD_PENDING;
     state->slot = f->settled;
     state->flags &= ~NM_FLOW_PENDING;
   }
   if (!state->slot) {
     state->slot = slot;
-    if (f->slot & NM_SLOT_PENDING) state->flags |= NM_FLOW_PENDING;
+    if (pending) state->flags |= NM_FLOW_PENDING;
   }
   return state->slot == slot ? NM_ADDED : NM_ADD_MOVED;
 }
 
 /* Under the lock: adds a sent packet. */
 static __always_inline void add_sent_to_flow(struct nm_flow_state *state,
-                                             const struct nm_followed *f) {
-  const struct nm_packet *packet = &f->packet;
-
+                                             const struct nm_decision *packet) {
   state->counts.tx_bytes += packet->bytes;
   state->counts.tx_packets += packet->segments;
-  state->counts.tx_payload_bytes += packet->payload - f->retransmitted;
-  state->counts.tx_retransmit_bytes += f->retransmitted;
-  state->counts.rx_payload_bytes += f->acked;
+  state->counts.tx_payload_bytes += packet->new_bytes;
+  state->counts.tx_retransmit_bytes += packet->retransmitted;
+  state->counts.rx_payload_bytes += packet->acked;
   if (packet->transport != NM_TRANSPORT_TCP) return;
   state->tx_tcp_flags |= packet->tcp_flags;
   if (packet->tcp_flags & TCP_FLAG_FIN) {
@@ -303,22 +201,22 @@ static __always_inline void add_sent_to_flow(struct nm_flow_state *state,
 /* Under the lock: adds a received packet. Bytes below the highest number received so far
  * were retransmitted, or overtaken. */
 static __always_inline void add_received_to_flow(
-    struct nm_flow_state *state, const struct nm_packet *packet) {
+    struct nm_flow_state *state, const struct nm_decision *packet) {
   __u32 first, end, retransmitted = 0;
 
   state->counts.rx_bytes += packet->bytes;
   state->counts.rx_packets += packet->segments;
   if (packet->transport != NM_TRANSPORT_TCP) {
-    state->counts.rx_payload_bytes += packet->payload;
+    state->counts.rx_payload_bytes += packet->new_bytes;
     return;
   }
   state->rx_tcp_flags |= packet->tcp_flags;
   first = packet->seq + !!(packet->tcp_flags & TCP_FLAG_SYN);
-  end = first + packet->payload;
-  if (packet->payload) {
+  end = first + packet->new_bytes;
+  if (packet->new_bytes) {
     if ((state->flags & NM_FLOW_RX_NUMBERS) && before(first, state->rx_end)) {
       retransmitted = state->rx_end - first;
-      if (retransmitted > packet->payload) retransmitted = packet->payload;
+      if (retransmitted > packet->new_bytes) retransmitted = packet->new_bytes;
     }
     state->counts.rx_retransmit_bytes += retransmitted;
     if (!(state->flags & NM_FLOW_RX_NUMBERS) || before(state->rx_end, end))
@@ -347,9 +245,7 @@ static __always_inline enum nm_added try_add(
     const enum nm_direction direction) {
   struct nm_flow_device device = {.ifindex = skb->ifindex};
   struct nm_flow_state *state;
-  struct bpf_tcp_sock *tcp = NULL;
   struct nm_flow *flow;
-  struct bpf_sock *sk;
   enum nm_added added;
   bool moved;
   const __u64 id = id_of_key(&f->key);
@@ -359,11 +255,6 @@ static __always_inline enum nm_added try_add(
     if (!begin_by_packet(skb, f, direction)) return NM_ADD_NOT;
     flow = bpf_map_lookup_elem(&nm_flows, &f->key);
     if (!flow) return NM_ADD_NOT;
-  }
-  if (direction == NM_EGRESS && f->key.kind == NM_FLOW_CONNECTION) {
-    sk = skb->sk;
-    if (sk) sk = bpf_sk_fullsock(sk);
-    if (sk) tcp = bpf_tcp_sock(sk);
   }
   /* No function may be called under the lock. */
   moved = *(volatile __u32 *)&flow->state.device.ifindex != device.ifindex;
@@ -376,23 +267,16 @@ static __always_inline enum nm_added try_add(
   } else {
     f->reason = NM_UNRECORDED_UPLINK;
     added = match_series(state, f);
-    /* If it is not added, these numbers go with it to the unrecorded packets. */
-    if (added != NM_ADD_MOVED && tcp)
-      split_sent(skb, f, tcp, &state->numbers,
-                 !!(state->flags & NM_FLOW_PREEXISTING));
-    if (direction == NM_INGRESS && f->packet.transport == NM_TRANSPORT_TCP)
-      note_fin(&state->numbers, f->packet.seq + f->packet.payload,
-               f->packet.tcp_flags);
   }
   if (added == NM_ADDED) {
     if (state->last_ns < f->now_ns) state->last_ns = f->now_ns;
     if (moved) state->device = device;
     if (direction == NM_EGRESS)
-      add_sent_to_flow(state, f);
+      add_sent_to_flow(state, f->packet);
     else
-      add_received_to_flow(state, &f->packet);
+      add_received_to_flow(state, f->packet);
     if (direction == NM_EGRESS && (state->flags & NM_FLOW_CLOSED) &&
-        (f->packet.tcp_flags & TCP_FLAG_RST))
+        (f->packet->tcp_flags & TCP_FLAG_RST))
       added = NM_ADDED_LAST;
   }
   bpf_spin_unlock(&flow->lock);
@@ -407,7 +291,8 @@ static __noinline int add_to_flow(struct __sk_buff *skb, struct nm_followed *f,
   if (!skb || !f) return NM_ADD_NOT;
   added = direction == NM_EGRESS ? try_add(skb, f, NM_EGRESS)
                                  : try_add(skb, f, NM_INGRESS);
-  ending.now_ns = f->now_ns;
+  if (added == NM_ADDED_LAST || added == NM_ADD_MOVED)
+    ending.now_ns = bpf_ktime_get_ns();
   if (added == NM_ADDED_LAST) {
     ending.end = NM_END_CLOSED;
     end_flow(&f->key, &ending);
@@ -415,82 +300,102 @@ static __noinline int add_to_flow(struct __sk_buff *skb, struct nm_followed *f,
   }
   if (added == NM_ADD_MOVED) {
     ending.end = NM_END_MOVED;
-    ending.slot = f->slot & NM_SLOT_MASK;
+    ending.slot = f->packet->slot & NM_SLOT_MASK;
     end_flow(&f->key, &ending);
   }
   return added;
 }
 
 /* Counts a packet that has no flow. */
-static __noinline int add_packet_to_rest(struct __sk_buff *skb,
-                                         struct nm_followed *f,
+static __noinline int add_packet_to_rest(const struct nm_followed *f,
                                          __u32 direction) {
+  const struct nm_decision *packet;
   struct nm_flow_counts counts = {};
 
   if (!f) return 0;
-  if (f->reason == NM_UNRECORDED_FULL && f->key.kind == NM_FLOW_CONNECTION)
-    split_waiting(skb, f, direction);
+  packet = f->packet;
   if (direction == NM_EGRESS) {
-    counts.tx_bytes = f->packet.bytes;
-    counts.tx_packets = f->packet.segments;
-    counts.tx_payload_bytes = f->packet.payload - f->retransmitted;
-    counts.tx_retransmit_bytes = f->retransmitted;
-    counts.rx_payload_bytes = f->acked;
+    counts.tx_bytes = packet->bytes;
+    counts.tx_packets = packet->segments;
+    counts.tx_payload_bytes = packet->new_bytes;
+    counts.tx_retransmit_bytes = packet->retransmitted;
+    counts.rx_payload_bytes = packet->acked;
   } else {
-    counts.rx_bytes = f->packet.bytes;
-    counts.rx_packets = f->packet.segments;
-    if (f->packet.transport != NM_TRANSPORT_TCP)
-      counts.rx_payload_bytes = f->packet.payload;
+    counts.rx_bytes = packet->bytes;
+    counts.rx_packets = packet->segments;
+    if (packet->transport != NM_TRANSPORT_TCP)
+      counts.rx_payload_bytes = packet->new_bytes;
   }
-  return add_rest(f->slot & NM_SLOT_MASK, f->reason, 0, &counts);
+  return add_rest(packet->slot & NM_SLOT_MASK, f->reason, 0, &counts);
 }
 
 /* --- All of it --------------------------------------------------------------- */
 
-static __always_inline void follow_packet(struct __sk_buff *skb,
-                                          const enum nm_direction direction) {
-  struct nm_followed f = {};
-  __u64 cookie = bpf_get_socket_cookie(skb);
-  __u32 kept = 0, network = 0;
-  struct nm_stored_owner *stored = NULL;
-  struct nm_socket *socket = NULL;
-  struct nm_owner *owner = NULL;
-  struct bpf_sock *sk = skb->sk;
-  union nm_traits traits;
-  bool waits = false;
+/* The slot that got the pending amounts of the packet's connection; 0: none yet. */
+static __noinline __u32 settled_by_now(struct __sk_buff *skb) {
+  struct nm_stored_owner *stored;
+  struct nm_socket *socket;
+  struct nm_owner *owner;
+  struct bpf_sock *sk;
+  __u64 cookie;
+
+  if (!skb) return 0;
+  cookie = bpf_get_socket_cookie(skb);
+  sk = skb->sk;
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  owner = owner_of(sk, cookie, &stored);
+  if (!owner || !owner->pending_service) return 0;
+  socket = state_of_socket(stored, cookie);
+  return socket && socket->wire_protocol ? 0 : settled_slot(owner);
+}
+
+/* Reading the clock takes a fifth of the time of a packet. A connection's is as of the
+ * kernel's last tick: only for one that is still open it is the end of the record. */
+static __always_inline __u64 time_of_packet(__u32 kind) {
+  return kind == NM_FLOW_CONNECTION &&
+                 bpf_core_enum_value_exists(enum bpf_func_id,
+                                            BPF_FUNC_ktime_get_coarse_ns)
+             ? bpf_ktime_get_coarse_ns()
+             : bpf_ktime_get_ns();
+}
+
+static __always_inline void follow_counted(struct __sk_buff *skb,
+                                           const struct nm_decision *packet,
+                                           const enum nm_direction direction) {
+  struct nm_followed f = {.packet = packet};
   int added;
 
-  if (!is_on_path(skb, direction, &f.packet)) return;
-  parse_packet(skb, direction, &f.packet);
-  if (sk) sk = bpf_sk_fullsock(sk);
-  if (sk) owner = owner_of(sk, cookie, &stored);
-  socket = state_of_socket(stored, cookie);
-  if (socket) {
-    kept = NM_WORD_SLOT(*(volatile __u64 *)&socket->word);
-    network = socket->network;
-    waits = socket->wire_protocol;
-  }
-  if (nm_config.uplinks && f.packet.path == NM_PATH_DIRECT)
-    f.packet.path = nm_find_path(skb, network, 0);
-  traits = traits_of(&f.packet);
-  traits.ruled = may_match_a_rule(skb, &traits, direction);
-  if (direction == NM_INGRESS && nm_is_duplicate(skb, traits.word, kept))
-    return;
-  if (traits.ruled) kept = 0;
-  if (direction == NM_EGRESS) traits.word = nm_unhide(skb, traits.word);
-  f.slot = nm_flow_series(skb, traits.word, kept, direction);
-  f.now_ns = bpf_ktime_get_ns();
-  if (traits.hidden) f.slot = nm_flow_of_hidden(f.slot, f.packet.transport);
-  choose_flow(skb, sk, owner, &f, direction);
+  choose_flow(skb, &f, direction);
+  f.now_ns = time_of_packet(f.key.kind);
   if (f.key.kind) {
-    if (owner && !waits && owner->pending_service)
-      f.settled = settled_slot(owner);
     added = add_to_flow(skb, &f, direction);
+    if (added == NM_ADD_PENDING) {
+      f.settled = settled_by_now(skb);
+      if (f.settled) added = add_to_flow(skb, &f, direction);
+    }
     /* Its record is written, and the next part begins. */
     if (added == NM_ADD_MOVED) added = add_to_flow(skb, &f, direction);
     if (added == NM_ADDED) return;
   }
-  add_packet_to_rest(skb, &f, direction);
+  add_packet_to_rest(&f, direction);
+}
+
+static __always_inline void follow_packet(struct __sk_buff *skb,
+                                          const enum nm_direction direction) {
+  struct nm_decisions *all = decisions_of_cpu();
+  __u32 number;
+
+  if (!all) return;
+  number = find_decision(all, skb);
+  if (number >= NM_DECISIONS) {
+    COUNT_FLOWS(unrecorded_full, 1);
+    return;
+  }
+  if (all->decisions[number].slot)
+    follow_counted(skb, &all->decisions[number], direction);
+  barrier();
+  if (all->waiting[number]) all->waiting[number]--;
 }
 
 #endif /* NETMETER_BPF_FLOW_PACKET_BPF_H_ */

@@ -54,19 +54,6 @@ struct {
   __type(value, struct nm_flow_socket);
 } nm_flow_sockets SEC(".maps");
 
-/* TCP socket -> its numbers, while the table has no room for its flow. Only they tell
- * which part of its payload is new. */
-struct nm_flow_waiting {
-  struct nm_socket numbers;
-  __u32 preexisting; /* as NM_FLOW_PREEXISTING */
-};
-struct {
-  __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-  __uint(map_flags, BPF_F_NO_PREALLOC);
-  __type(key, int);
-  __type(value, struct nm_flow_waiting);
-} nm_flow_waiting SEC(".maps");
-
 /* series (while its slot is its own) and reason -> counts that are in no record. Full:
  * unrecorded_full. */
 struct {
@@ -427,28 +414,29 @@ static __always_inline void process_of_owner(struct nm_owner *owner,
   if (entry) beginning->start = entry->start;
 }
 
-/* Makes the flow of a key, unless there is one. `numbers` are the meter's, for a
- * connection that is older than this program, or NULL. 0: no room. */
+/* Makes the flow of a key, unless there is one. */
+enum nm_begun { NM_NO_ROOM, NM_BEGUN, NM_WAS_THERE };
+
 static __noinline int begin_flow(const struct nm_flow_key *key,
-                                 const struct nm_beginning *beginning,
-                                 const struct nm_socket *numbers) {
+                                 const struct nm_beginning *beginning) {
   struct nm_flow_state *state;
   struct nm_flow *flow = NULL;
-  __u32 zero = 0, made = 0;
+  enum nm_begun begun = NM_WAS_THERE;
+  __u32 zero = 0;
   void *zeros;
   __u64 id;
 
-  if (!key || !beginning) return 0;
+  if (!key || !beginning) return NM_NO_ROOM;
   id = id_of_key(key);
   zeros = bpf_map_lookup_elem(&nm_flow_zero, &zero);
-  if (!zeros) return 0;
+  if (!zeros) return NM_NO_ROOM;
   if (!(beginning->flags & NM_FLOW_STRANGER) || has_room_for_strangers()) {
     bpf_map_update_elem(&nm_flows, key, zeros, BPF_NOEXIST);
     flow = bpf_map_lookup_elem(&nm_flows, key);
   }
   if (!flow) {
     COUNT_FLOWS(full, 1);
-    return 0;
+    return NM_NO_ROOM;
   }
   bpf_spin_lock(&flow->lock);
   state = &flow->state;
@@ -464,12 +452,12 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
     state->tgid = beginning->tgid;
     state->start = beginning->start;
     state->flags = beginning->flags | NM_FLOW_MADE;
-    if (numbers) state->numbers = *numbers;
-    made = beginning->flags;
+    begun = NM_BEGUN;
   }
   bpf_spin_unlock(&flow->lock);
-  if (made & NM_FLOW_STRANGER) COUNT_FLOWS(strangers, 1);
-  return 1;
+  if (begun == NM_BEGUN && (beginning->flags & NM_FLOW_STRANGER))
+    COUNT_FLOWS(strangers, 1);
+  return begun;
 }
 
 static __always_inline void ends_of_socket(struct bpf_sock *sk,

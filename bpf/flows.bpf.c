@@ -2,13 +2,12 @@
 /*
  * The kernel part of `netmeter flows`: a record of each connection that ends. It is an
  * object of its own. `netmeter flows` loads it and attaches it beside the meter's
- * programs while it runs; nothing of it is pinned. So the meter's programs do not know of
- * it, and it costs nothing while `netmeter flows` does not run.
+ * programs while it runs; nothing of it is pinned.
  *
- * It shares the meter's maps: owners, the socket table, series, rules, and the
- * configuration. It only reads them, except that it writes nm_interfaces and the words of
- * uplinks as the meter would. Its own maps are those of flow_table.bpf.h, and
- * nm_duplicates. README.md has the details.
+ * The meter leaves what it decides about each packet while somebody follows
+ * (decision.bpf.h). This object shares that and some more of the meter's maps: owners,
+ * the socket table, series, and the configuration, which it only reads. Its own maps are
+ * those of flow_table.bpf.h. README.md has the details.
  */
 #define __BPF__ 1
 #include "bpf/flow_connection.bpf.h"

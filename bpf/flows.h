@@ -66,9 +66,8 @@ NM_STATIC_ASSERT(sizeof(struct nm_flow_device) == 2 * 4 + NM_INTERFACE_BYTES);
 #define NM_FLOW_PENDING 0x800 /* its bytes are in the pending series */
 #define NM_FLOW_CLOSED 0x1000 /* the socket has ended; a RST may still follow */
 #define NM_FLOW_TOLD 0x2000   /* a hook tells when the connection ends */
-#define NM_FLOW_RX_NUMBERS 0x4000   /* rx_end is set */
-#define NM_FLOW_STRANGER 0x8000     /* it began with a packet sent to us */
-#define NM_FLOW_PREEXISTING 0x10000 /* its socket is older than the programs */
+#define NM_FLOW_RX_NUMBERS 0x4000 /* rx_end is set */
+#define NM_FLOW_STRANGER 0x8000   /* it began with a packet sent to us */
 
 struct nm_flow_state {
   nm_u64 id; /* of its key: shows whether the value is another flow's by now */
@@ -90,8 +89,7 @@ struct nm_flow_state {
   nm_u8 rx_tcp_flags;
   nm_u8 pad[6];
   struct nm_flow_device device; /* of the last packet */
-  struct nm_socket numbers;
-  nm_u32 rx_end; /* highest end sequence that was received */
+  nm_u32 rx_end;                /* highest end sequence that was received */
   nm_u32 srtt_us;
   nm_u32 min_rtt_us;
   nm_u32 retransmits; /* retransmitted segments */
@@ -100,8 +98,7 @@ struct nm_flow_state {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_flow_state) ==
                  5 * 8 + sizeof(struct nm_flow_counts) + 8 * 4 + 2 * 2 + 5 * 4 +
-                     8 * 1 + sizeof(struct nm_flow_device) +
-                     sizeof(struct nm_socket) + 6 * 4);
+                     8 * 1 + sizeof(struct nm_flow_device) + 6 * 4);
 
 /* Value of `nm_flows`. */
 struct nm_flow {
@@ -173,8 +170,7 @@ struct nm_flow_stats {
   nm_u64 records; /* written into the ring buffer */
   nm_u64 lost;    /* records for which the ring buffer had no room */
   nm_u64 full;    /* attempts to add a flow that found no room, or no memory */
-  /* Packets and lost records that are in no entry of `nm_unrecorded`, or whose new
-   * payload is unknown. */
+  /* Packets and lost records that are in no entry of `nm_unrecorded`. */
   nm_u64 unrecorded_full;
   nm_u64 strangers; /* number of flows with NM_FLOW_STRANGER */
 };

@@ -162,6 +162,46 @@ struct {
  * cannot read names. An interface replaces another one at the same index. */
 volatile __u64 nm_uplinks[NM_UPLINK_WORDS] = {};
 
+/* What the meter decided about a packet, for the programs of flows.bpf.c:
+ * decision.bpf.h. */
+#define NM_DECISIONS 4 /* a power of two */
+struct nm_decision {
+  __u32 slot; /* of its series, with NM_SLOT_PENDING; 0: it is not counted */
+  __u32 bytes;
+  __u32 segments;
+  __u32 new_bytes;     /* of payload; received: all payload */
+  __u32 retransmitted; /* sent by TCP: as nm_sent */
+  __u32 acked;
+  __u32 seq; /* as nm_packet, and so on */
+  __u16 remote_port;
+  __u8 tcp_flags;
+  __u8 transport;
+  __u8 protocol;
+  __u8 pad[3];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_decision) == 7 * 4 + 2 + 3 * 1 + 3);
+struct nm_decisions {
+  __u64 skb[NM_DECISIONS];    /* the packet: the address of its buffer */
+  __u8 waiting[NM_DECISIONS]; /* followers that have not seen it yet */
+  __u32 last;                 /* the number of the one taken last */
+  struct nm_decision decisions[NM_DECISIONS];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_decisions) ==
+                 NM_DECISIONS * (8 + 1 + sizeof(struct nm_decision)) + 4);
+
+/* 0 -> decisions of this CPU. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_decisions);
+} nm_decisions SEC(".maps");
+
+/* 0: nobody follows, and packets leave no decisions. The high half: the number of
+ * followers that see each packet. The low half also counts those that begin or end.
+ * A variable, as nm_uplinks, in a map of its own, to which followers write. */
+volatile __u32 nm_followers SEC(".data.followers") = 0;
+
 /* index -> a rule for destinations. The first match wins. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);

@@ -59,11 +59,12 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
 }};
 
 // The last map belongs to a sweep (lib/evict/evict.h).
-constexpr std::array<UnpinnedMap, 4> kUnpinned = {{
+constexpr std::array<UnpinnedMap, 5> kUnpinned = {{
     {"nm_duplicates", Entries::kAsDeclared},
     {"nm_units", Entries::kAsDeclared},
     {"nm_registrants", Entries::kAsDeclared},
     {"nm_marks", Entries::kAsDeclared},
+    {"nm_decisions", Entries::kAsDeclared},
 }};
 
 constexpr uint32_t kValueSizes[kSharedMaps] = {
@@ -136,7 +137,7 @@ const std::array<ExtentPin, kExtentPins>& ExtentPins() { return kExtents; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 4>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 5>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

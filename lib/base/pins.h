@@ -147,7 +147,7 @@ struct UnpinnedMap {
   const char* name;  // in the object
   Entries entries;
 };
-const std::array<UnpinnedMap, 4>& UnpinnedMaps();
+const std::array<UnpinnedMap, 5>& UnpinnedMaps();
 
 }  // namespace internal
 }  // namespace netmeter

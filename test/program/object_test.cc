@@ -159,6 +159,8 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
       {"nm_duplicates", {BPF_MAP_TYPE_PERCPU_ARRAY, 4, 136, 0}},
       {"nm_listeners", {BPF_MAP_TYPE_LRU_HASH, 32, 20, 0}},
       {"nm_marks", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
+      {"nm_decisions", {BPF_MAP_TYPE_PERCPU_ARRAY, 4, 184, 0}},
+      {".data.followers", {BPF_MAP_TYPE_ARRAY, 4, 4, BPF_F_MMAPABLE}},
       {"nm_owners",
        {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_stored_owner),
         BPF_F_NO_PREALLOC | BPF_F_CLONE}},
@@ -166,7 +168,7 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
   std::map<std::string, MapKind> found;
   const bpf_map* map;
   bpf_object__for_each_map(map, skeleton_->obj) {
-    // Named by libbpf: nm_config, and nm_uplinks.
+    // Named by libbpf: nm_config, and nm_uplinks. nm_followers is .data.followers.
     if (map == skeleton_->maps.rodata || map == skeleton_->maps.bss) continue;
     EXPECT_LE(std::strlen(bpf_map__name(map)), kLongestName);
     found[bpf_map__name(map)] = {bpf_map__type(map), bpf_map__key_size(map),

@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -112,6 +114,13 @@ const UniqueFd* FindSection(const MeterMaps& maps, absl::string_view name) {
   return nullptr;
 }
 
+absl::Status OtherVersion(absl::string_view what) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(what,
+                   " is of another version (run the netmeter of the same "
+                   "version as netmeter-loader)"));
+}
+
 // The configuration of the running programs.
 absl::Status ReadConfig(const MeterMaps& maps, nm_config* config) {
   const UniqueFd* const section = FindSection(maps, ".rodata");
@@ -142,11 +151,35 @@ absl::Status ReadConfig(const MeterMaps& maps, nm_config* config) {
       return absl::OkStatus();
     }
   }
-  return absl::FailedPreconditionError(
-      "the meter is of another version (run the netmeter of the same version "
-      "as "
-      "netmeter-loader)");
+  return OtherVersion("the meter");
 }
+
+// Programs of followers, at the cgroup, that use this map.
+uint32_t CountFollowers(int cgroup, uint32_t map) {
+  uint32_t programs[256], count = 256, found = 0;
+  if (bpf_prog_query(cgroup, BPF_CGROUP_INET_EGRESS, 0, nullptr, programs,
+                     &count) != 0) {
+    return UINT32_MAX;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    const UniqueFd program(bpf_prog_get_fd_by_id(programs[i]));
+    uint32_t maps[64];
+    bpf_prog_info info = {};
+    info.map_ids = reinterpret_cast<uintptr_t>(maps);
+    info.nr_map_ids = 64;
+    if (!program.ok() || !GetInfo(program.get(), &info) ||
+        TextOf(info.name) != "nm_flow_tx") {
+      continue;
+    }
+    uint32_t* const end = maps + std::min(info.nr_map_ids, 64U);
+    if (std::find(maps, end, map) != end) found++;
+  }
+  return found;
+}
+
+// Of nm_followers: one that begins or ends, and one that sees each packet.
+constexpr uint32_t kBegun = 1;
+constexpr uint32_t kSees = 1 << 16;
 
 absl::StatusOr<UniqueFd> OpenMetersCgroup(const std::string& path,
                                           uint64_t id) {
@@ -176,8 +209,8 @@ bool IsValueSize(const std::string& map, uint32_t bytes, uint32_t own) {
 bool IsOurs(const char* map) {
   for (const char* const ours :
        {"nm_flow_prefixes", "nm_flow_refused", "nm_flows", "nm_flow_zero",
-        "nm_flow_sockets", "nm_flow_waiting", "nm_unrecorded", "nm_flow_stats",
-        "nm_flow_events", "nm_duplicates"}) {
+        "nm_flow_sockets", "nm_unrecorded", "nm_flow_stats",
+        "nm_flow_events"}) {
     if (strcmp(map, ours) == 0) return true;
   }
   return absl::EndsWith(map, ".rodata");
@@ -193,7 +226,8 @@ Follower::Follower(const FollowOptions& options,
       next_scan_(std::chrono::steady_clock::now() + kScanInterval) {}
 
 Follower::~Follower() {
-  for (bpf_link* const link : links_) bpf_link__destroy(link);
+  Detach();
+  if (followers_ != nullptr) munmap(followers_, sizeof(*followers_));
   ring_buffer__free(events_);
   flows_bpf__destroy(skeleton_);
 }
@@ -222,17 +256,17 @@ absl::Status Follower::ReuseMaps() {
         found == meter->by_name.end() ? nullptr : &found->second;
     if (absl::EndsWith(name, ".bss")) fd = FindSection(*meter, ".bss");
     bpf_map_info about = {};
-    if (fd == nullptr) {
+    const bool needed = map == skeleton_->maps.nm_decisions ||
+                        map == skeleton_->maps.data_followers;
+    if (fd == nullptr && !needed) {
       bpf_map__set_autocreate(map, false);
       continue;
     }
-    if (!GetInfo(fd->get(), &about) || about.type != bpf_map__type(map) ||
+    if (fd == nullptr || !GetInfo(fd->get(), &about) ||
+        about.type != bpf_map__type(map) ||
         about.key_size != bpf_map__key_size(map) ||
         !IsValueSize(name, about.value_size, bpf_map__value_size(map))) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          name,
-          " of the meter is of another version (run the netmeter of the "
-          "same version as netmeter-loader)"));
+      return OtherVersion(absl::StrCat(name, " of the meter"));
     }
     if (const int error = bpf_map__reuse_fd(map, fd->get())) {
       return ErrnoStatus(error, absl::StrCat("use ", name, " of the meter"));
@@ -303,18 +337,60 @@ void Follower::Refuse(uint32_t slot, uint64_t moves) {
                       &mark, BPF_ANY);
 }
 
-// sockops first, so that the beginning of a new connection is seen.
+// Adds to nm_followers, if that is mapped.
+void Follower::Tell(uint32_t amount) {
+  if (followers_ == nullptr) return;
+  __atomic_fetch_add(followers_, amount, __ATOMIC_SEQ_CST);
+  told_ += amount;
+}
+
+// Killed followers still count in nm_followers. All others count after they are
+// attached, and until they are detached. So if it is too high, and does not change, the
+// difference is of the killed.
+void Follower::ForgetTheKilled() {
+  uint32_t told = __atomic_load_n(followers_, __ATOMIC_SEQ_CST);
+  bpf_map_info map = {};
+  if (told / kSees <= 1 ||
+      !GetInfo(bpf_map__fd(skeleton_->maps.nm_decisions), &map)) {
+    return;
+  }
+  const uint32_t attached = CountFollowers(cgroup_.get(), map.id);
+  if (told / kSees <= attached) return;
+  const uint32_t killed = told / kSees - attached;
+  __atomic_compare_exchange_n(
+      followers_, &told, told - killed * (kBegun + kSees),
+      /*weak=*/false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+void Follower::Detach() {
+  // Only then no packet waits for this follower.
+  if (told_ / kSees != 0) Tell(-kSees);
+  for (bpf_link* const link : links_) bpf_link__destroy(link);
+  links_.clear();
+  if (told_ != 0) Tell(-kBegun);
+}
+
+// sockops first, so that the beginning of a new connection is seen. Before a packet can
+// meet these programs, the meter's have begun to leave decisions.
 absl::Status Follower::Attach() {
   const nm_info& info = *maps_->view().info;
   const std::string path(info.cgroup,
                          strnlen(info.cgroup, sizeof(info.cgroup)));
   auto cgroup = OpenMetersCgroup(path, info.cgroup_id);
   if (!cgroup.ok()) return cgroup.status();
+  cgroup_ = *std::move(cgroup);
+  void* const memory =
+      mmap(nullptr, sizeof(*followers_), PROT_READ | PROT_WRITE, MAP_SHARED,
+           bpf_map__fd(skeleton_->maps.data_followers), 0);
+  if (memory == MAP_FAILED) return ErrnoStatus(errno, "map nm_followers");
+  followers_ = static_cast<uint32_t*>(memory);
+  Tell(kBegun);
+  NETMETER_RETURN_IF_ERROR(WaitForRunningPrograms());
   const auto& programs = skeleton_->progs;
   for (bpf_program* const program :
        {programs.nm_flow_sockops, programs.nm_flow_release, programs.nm_flow_tx,
         programs.nm_flow_rx}) {
-    bpf_link* const link = bpf_program__attach_cgroup(program, cgroup->get());
+    bpf_link* const link = bpf_program__attach_cgroup(program, cgroup_.get());
     if (link == nullptr) {
       return ErrnoStatus(
           errno,
@@ -322,6 +398,8 @@ absl::Status Follower::Attach() {
     }
     links_.push_back(link);
   }
+  Tell(kSees);
+  ForgetTheKilled();
   return absl::OkStatus();
 }
 
@@ -374,13 +452,13 @@ absl::Status Follower::Poll(int wait_ms, const Body& body) {
   NETMETER_RETURN_IF_ERROR(TakeSome(wait_ms, kRecordsOfCall));
   if (std::chrono::steady_clock::now() < next_scan_) return absl::OkStatus();
   next_scan_ = std::chrono::steady_clock::now() + kScanInterval;
+  ForgetTheKilled();
   return Scan(/*all=*/false);
 }
 
 absl::Status Follower::Stop(const Body& body) {
   body_ = &body;
-  for (bpf_link* const link : links_) bpf_link__destroy(link);
-  links_.clear();
+  Detach();
   absl::Status status = WaitForRunningPrograms();
   status.Update(TakeSome(/*wait_ms=*/0, INT_MAX));
   status.Update(Scan(/*all=*/true));

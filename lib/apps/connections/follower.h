@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "bpf/flows.h"
 #include "lib/apps/connections/filter.h"
+#include "lib/base/unique_fd.h"
 #include "lib/reader/shared_maps.h"
 
 struct flows_bpf;
@@ -39,7 +40,7 @@ namespace internal {
 
 struct FollowOptions {
   std::string pin_dir;
-  // The maximum of concurrent flows. Each uses about 350 bytes of the kernel's memory
+  // The maximum of concurrent flows. Each uses about 320 bytes of the kernel's memory
   // while it exists. Handshakes, and flows other than TCP's that the peer began, use at
   // most half of them, because any host can make these.
   uint32_t max_flows = 262144;
@@ -104,6 +105,9 @@ class Follower {
   absl::Status AddPrefixes();
   absl::Status ReuseMaps();
   absl::Status Attach();
+  void Detach();
+  void Tell(uint32_t amount);
+  void ForgetTheKilled();
   static int OnEvent(void* follower, void* data, size_t size);
   void Take(const void* data, size_t size);
   absl::Status TakeSome(int wait_ms, int most);
@@ -121,6 +125,9 @@ class Follower {
   const std::shared_ptr<const SharedMaps> maps_;
   const uint64_t loaded_ns_;
   flows_bpf* skeleton_ = nullptr;
+  UniqueFd cgroup_;
+  uint32_t* followers_ = nullptr;  // nm_followers of the meter
+  uint32_t told_ = 0;              // the part of it that is this follower's
   std::vector<bpf_link*> links_;
   ring_buffer* events_ = nullptr;
   const Body* body_ = nullptr;  // of the running call

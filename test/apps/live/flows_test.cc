@@ -3,9 +3,15 @@
 // both ends, they sum up to what the meters counted. flows_root_test.py has more of
 // them, and the program.
 
+#include <bpf/libbpf.h>
+#include <linux/bpf.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +26,7 @@
 
 #include "lib/apps/connections/flow.h"
 #include "lib/apps/connections/follower.h"
+#include "test/live/egress_hook.h"
 #include "test/live/world.h"
 
 namespace netmeter {
@@ -82,6 +89,7 @@ class Followed {
     }
     EXPECT_EQ(follower_->Stats().lost, 0);
     EXPECT_EQ(follower_->Stats().full, 0);
+    EXPECT_EQ(follower_->Stats().unrecorded_full, 0);
     for (auto it = counted_.begin(); it != counted_.end();) {
       it = it->second == Counts() ? counted_.erase(it) : std::next(it);
     }
@@ -324,6 +332,111 @@ TEST_P(FlowsTest, SumUpToTheSeriesAtBothEnds) {
                                                 {"rst remote", 1},
                                                 {"closed local", 1}};
   EXPECT_EQ(server.Ends(), at_server);
+}
+
+// Keeps a CPU busy between the meter's program for sent packets and the follower's, and
+// counts the packets for which it interrupted itself.
+class BusyHook {
+ public:
+  explicit BusyHook(const Cgroup& cgroup) {
+    const UnlimitedLockedMemory unlimited;
+    bpf_attr attributes = {};
+    attributes.map_type = BPF_MAP_TYPE_PERCPU_ARRAY;
+    attributes.key_size = 4;
+    attributes.value_size = 2 * sizeof(uint64_t);  // running, nested
+    attributes.max_entries = 1;
+    map_ = UniqueFd(Check(
+        static_cast<int>(syscall(SYS_bpf, BPF_MAP_CREATE, &attributes, 72)),
+        "a map of the test"));
+    const bpf_insn program[] = {
+        {BPF_ST | BPF_MEM | BPF_W, 10, 0, -4, 0},
+        {BPF_ALU64 | BPF_MOV | BPF_X, 2, 10, 0, 0},
+        {BPF_ALU64 | BPF_ADD | BPF_K, 2, 0, 0, -4},
+        {BPF_LD | BPF_DW | BPF_IMM, 1, BPF_PSEUDO_MAP_FD, 0, map_.get()},
+        {0, 0, 0, 0, 0},
+        {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_map_lookup_elem},
+        {BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 12, 0},
+        {BPF_ALU64 | BPF_MOV | BPF_X, 6, 0, 0, 0},
+        {BPF_LDX | BPF_MEM | BPF_DW, 7, 6, 0, 0},
+        {BPF_JMP | BPF_JEQ | BPF_K, 7, 0, 3, 0},
+        {BPF_LDX | BPF_MEM | BPF_DW, 1, 6, 8, 0},
+        {BPF_ALU64 | BPF_ADD | BPF_K, 1, 0, 0, 1},
+        {BPF_STX | BPF_MEM | BPF_DW, 6, 1, 8, 0},
+        {BPF_ALU64 | BPF_MOV | BPF_K, 8, 0, 0, 500},
+        {BPF_ST | BPF_MEM | BPF_DW, 6, 0, 0, 1},
+        {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_ktime_get_ns},
+        {BPF_ALU64 | BPF_ADD | BPF_K, 8, 0, 0, -1},
+        {BPF_JMP | BPF_JNE | BPF_K, 8, 0, -3, 0},
+        {BPF_STX | BPF_MEM | BPF_DW, 6, 7, 0, 0},
+        {BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+        {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+    };
+    link_ =
+        AttachToEgress(cgroup, program, sizeof(program) / sizeof(program[0]));
+  }
+
+  uint64_t nested() const {
+    const uint32_t key = 0;
+    std::vector<uint64_t> values(
+        2 * static_cast<size_t>(libbpf_num_possible_cpus()));
+    bpf_attr attributes = {};
+    attributes.map_fd = static_cast<uint32_t>(map_.get());
+    attributes.key = reinterpret_cast<uintptr_t>(&key);
+    attributes.value = reinterpret_cast<uintptr_t>(values.data());
+    Check(syscall(SYS_bpf, BPF_MAP_LOOKUP_ELEM, &attributes, 72), "read it");
+    uint64_t sum = 0;
+    for (size_t i = 1; i < values.size(); i += 2) sum += values[i];
+    return sum;
+  }
+
+ private:
+  UniqueFd map_;
+  UniqueFd link_;
+};
+
+// A softirq that sends between the meter's program and the follower's takes nothing from
+// the packet that it interrupted.
+TEST_P(FlowsTest, ASoftirqBetweenTheProgramsTakesNoDecision) {
+  const BusyHook busy(*World::ClientMeter().cgroup());
+  Followed first(World::ClientMeter());
+  Followed second(World::ClientMeter());
+  ASSERT_TRUE(first.ok() && second.ok());
+  const Address address = Server();
+  Child server(nullptr, lab().server, [&](Child::Parent& parent) {
+    const int listener = Listen(address, kPort, 1);
+    const int datagrams = OpenSocket(address.family(), SOCK_DGRAM);
+    Bind(datagrams, address, kPort);
+    parent.Send(0);
+    ReceiveUntilEnd(Accept(listener));
+    parent.Receive<int>();
+  });
+  server.Receive<int>();
+  RunAtClient([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    Check(sched_setaffinity(0, sizeof(one), &one), "stay on one CPU");
+    // Its timer sends: the kernel paces what is in the socket's buffer.
+    const int paced = Connected(address, kPort);
+    SetOption(paced, SOL_SOCKET, SO_SNDBUFFORCE, 4 << 20);
+    SetOption(paced, SOL_SOCKET, SO_MAX_PACING_RATE, 4 << 20);
+    SendAll(paced, 2 << 20);
+    const int fd = Connected(address, kPort, SOCK_DGRAM);
+    int left = 1;
+    while (left > 0) {
+      SendAll(fd, 100);
+      Check(ioctl(paced, SIOCOUTQ, &left), "ask what is left");
+    }
+    close(fd);
+    close(paced);
+  });
+  server.Send(0);
+  server.Join();
+  EXPECT_GT(busy.nested(), 0);
+  for (Followed* flows : {&first, &second}) {
+    flows->WaitFor(2);
+    flows->ExpectBalance();
+  }
 }
 
 class EvictedFlowsTest : public LiveTest {};

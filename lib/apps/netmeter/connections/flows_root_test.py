@@ -79,6 +79,16 @@ class FlowsTest(unittest.TestCase):
         shown = subprocess.run(["bpftool", "-j", "cgroup", "show", self.meter.cgroup], stdout=subprocess.PIPE, timeout=20).stdout
         return sum(p["name"].startswith("nm_flow_") for p in json.loads(shown or "[]"))
 
+    def known_followers(self):
+        """What the meter's programs know: how many see each packet, and how many there are."""
+        show = lambda *words: json.loads(lab.run("bpftool", "-j", *words))
+        link = show("link", "show", "pinned", os.path.join(self.meter.pin_dir, "link_egress"))
+        maps = show("prog", "show", "id", str(link["prog_id"]))["map_ids"]
+        (word,) = [number for number in maps if show("map", "show", "id", str(number)).get("name") == ".data.followers"]
+        value = show("map", "lookup", "id", str(word), "key", *4 * ["0"])["value"]
+        number = int.from_bytes(bytes(int(byte, 16) for byte in value), "little")
+        return number >> 16, number & 0xFFFF
+
     def follow(self, *options, form="--json", through=()):
         """Starts a follower, and waits until it is attached."""
         name = os.path.join(self.directory, "flows-%d" % self.followers)
@@ -619,12 +629,14 @@ class FlowsTest(unittest.TestCase):
         killed.kill()
         killed.wait()
         lab.wait_for(lambda: self.programs() == 8, "programs that go")
+        lab.wait_for(lambda: self.known_followers() == (2, 2), "a number without the killed one")
         self.meter.inside(exchange, 200)
         self.meter.inside(datagrams, 100)
         self.wait_for_flows(first, 300)
         rows = self.finish(first)
         self.finish_protobuf(second, rows)
         lab.wait_for(lambda: self.programs() == 0, "programs that go")
+        self.assertEqual(self.known_followers(), (0, 0))
 
     def finish_protobuf(self, follower, rows):
         follower.send_signal(signal.SIGINT)
