@@ -92,7 +92,7 @@ static __always_inline void on_established(struct bpf_sock_ops *ops,
     owner->flags |= NM_OWNER_END_IS_TOLD;
   }
   owner->flags |= NM_OWNER_ESTABLISHED;
-  if (slot) count_established(owner, stored, slot);
+  if (slot) count_established(owner, slot);
   /* As begin_received(), so that the acknowledgement that follows is a plain packet. */
   if (!socket || socket->rx_valid) return;
   socket->rx_ack = ops->rcv_nxt - (__u32)ops->bytes_received;
@@ -251,7 +251,7 @@ static __always_inline void count_end(struct bpf_sock_ops *ops,
       socket->rx_fin_seen = 1;
     }
   }
-  if (!socket) return; /* for the verifier */
+  if (!socket) return;                                    /* for the verifier */
   if (has_proxy_port(ports_of_socket(sk))) socket->proxied = 1;
   if (socket->wire_protocol) {
     COUNT(connections_unnamed, 1);
@@ -270,7 +270,7 @@ static __always_inline void count_end(struct bpf_sock_ops *ops,
     if (owner->counted)
       __sync_fetch_and_add(&tcp->closed, 1);
     else
-      count_established(owner, stored, slot);
+      count_established(owner, slot);
     if (owner->flags & NM_OWNER_RESET)
       __sync_fetch_and_add(&tcp->resets_sent, 1);
     else if (is_reset(sk)) {

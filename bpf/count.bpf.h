@@ -87,7 +87,7 @@ static __always_inline bool is_noted(struct __sk_buff *skb,
     if (sk) stored = stored_owner(sk);
     return stored && stored->socket.proxied;
   }
-  /* Most hosts redirect none, and then the table stays out of the CPU's cache. */
+  /* While none is redirected, the table stays out of the CPU's cache. */
   if (!stats || !stats->connections_redirected) return false;
   entry = entry_of_cookie(bpf_get_socket_cookie(skb));
   return entry && entry->socket.proxied;
@@ -423,7 +423,7 @@ NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
   begin_sent(tcp, socket, seq, preexisting);
   if (tcp_flags & TCP_FLAG_ACK) begin_received(tcp, socket, ack, preexisting);
   slot = kept_slot(socket);
-  if (slot) count_established(owner, stored, slot);
+  if (slot) count_established(owner, slot);
   return 0;
 }
 

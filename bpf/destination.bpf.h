@@ -127,9 +127,10 @@ NM_GLOBAL int nm_protocol_of(__u32 port) {
 static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
                                              const union nm_traits *traits) {
   if (traits->transport != NM_TRANSPORT_TCP || traits->hidden ||
-      (owner->flags & (NM_OWNER_CONNECTED | NM_OWNER_NAMED |
-                       NM_OWNER_CLOSED)) != NM_OWNER_CONNECTED)
-    return NM_WIRE_NONE;
+      (owner->flags & (NM_OWNER_CONNECTED | NM_OWNER_END_IS_TOLD |
+                       NM_OWNER_NAMED | NM_OWNER_CLOSED)) !=
+          (NM_OWNER_CONNECTED | NM_OWNER_END_IS_TOLD))
+    return NM_WIRE_NONE; /* without an end, pending amounts would stay so */
   /* The application does not know of a proxy to which netfilter redirects it. */
   return traits->path == NM_PATH_PROXY && has_proxy_port(traits->dport)
              ? NM_WIRE_H2

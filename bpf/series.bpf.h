@@ -50,9 +50,9 @@ struct nm_search {
 /* Puts the destination into *head, or marks it as pending. Without `writes`, as for the
  * packet that the meter has just counted: nothing of the socket changes. */
 static __always_inline void find_destination(
-    struct __sk_buff *skb, struct nm_owner *owner, bool stored,
-    struct nm_search *search, struct nm_socket *socket,
-    const enum nm_direction direction, const bool writes, union nm_head *head) {
+    struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
+    struct nm_socket *socket, const enum nm_direction direction,
+    const bool writes, union nm_head *head) {
   const union nm_traits *traits = &search->traits;
   __u32 rule = 0;
 
@@ -67,8 +67,9 @@ static __always_inline void find_destination(
     head->destination = owner->wire_destination;
   if (writes && direction == NM_EGRESS && socket) {
     if (!head->destination) {
-      socket->wire_protocol =
-          stored ? wire_protocol_of(owner, traits) : NM_WIRE_NONE;
+      socket->wire_protocol = socket->life & NM_LIFE_OWNED
+                                  ? NM_WIRE_NONE /* no memory to store it */
+                                  : wire_protocol_of(owner, traits);
       /* The destination of the pending amounts if the connection gives no name. */
       if (socket->wire_protocol && rule) {
         owner->wire_destination = rule;
@@ -121,9 +122,9 @@ static __always_inline union nm_head head_of_unattributed(
 
 /* The head of the series of a packet whose owner is known. */
 static __always_inline union nm_head head_of_packet(
-    struct __sk_buff *skb, struct nm_owner *owner, bool stored,
-    struct nm_search *search, struct nm_socket *socket,
-    const enum nm_direction direction, const bool writes) {
+    struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
+    struct nm_socket *socket, const enum nm_direction direction,
+    const bool writes) {
   union nm_head head = {};
 
   search->keep = true;
@@ -135,23 +136,21 @@ static __always_inline union nm_head head_of_packet(
   head.kind = search->attribution.kind;
   head.flags = search->attribution.flags;
   if (has_destinations(head.kind))
-    find_destination(skb, owner, stored, search, socket, direction, writes,
-                     &head);
+    find_destination(skb, owner, search, socket, direction, writes, &head);
   return head;
 }
 
 /* Keeps a slot, as nm_slot_of_series() returned it, with the socket if all packets of the
  * socket belong to it. */
 static __always_inline void keep_slot(
-    struct __sk_buff *skb, struct nm_owner *owner,
-    struct nm_stored_owner *stored, struct nm_search *search,
+    struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
     struct nm_socket *socket, const enum nm_direction direction, __u32 slot) {
   /* The table may grow and have room for the next packet. */
   if ((slot & NM_SLOT_OVERFLOW) && search->attribution.kind != NM_KIND_OVERFLOW)
     search->keep = false;
   if (direction == NM_EGRESS && !(slot & NM_SLOT_PENDING) &&
       !(nm_config.uplinks && socket && socket->wire_protocol))
-    count_established(owner, stored, slot & NM_SLOT_MASK);
+    count_established(owner, slot & NM_SLOT_MASK);
   if (!search->keep || !socket) return;
   /* Egress must not find a slot before it has done the work that is due once. */
   if (direction == NM_INGRESS &&
@@ -170,6 +169,32 @@ static __always_inline void keep_slot(
  * otherwise get too deep. */
 #define NM_OF_RAW_SOCKET 0x10000
 #define NM_SETTLES 0x20000
+
+/* Makes the owner of a packet's socket, if there is none, and brings it up to date. */
+NM_GLOBAL int nm_renew_owner(struct __sk_buff *skb, __u64 word,
+                             __u32 direction) {
+  const union nm_traits traits = {.word = word};
+  const __u64 cookie = bpf_get_socket_cookie(skb);
+  struct nm_stored_owner *stored;
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner;
+  bool listens;
+
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  listens = sk->state == TCP_LISTEN;
+  owner = make_owner(sk, cookie, &stored);
+  if (!owner || traits.transport != NM_TRANSPORT_TCP) return 0;
+  if (may_be_subflow(stored) && (direction == NM_EGRESS || listens))
+    return nm_follow_mptcp(skb);
+  /* Pending amounts are in storage. A connection that is accepted before the listener's
+   * LISTEN_CB needs it, too. */
+  if (!stored && (listens || (direction == NM_EGRESS && !owner->tag &&
+                              has_destinations(owner->attribution.kind) &&
+                              wire_protocol_of(owner, &traits))))
+    store_owner(sk, cookie);
+  return 0;
+}
 
 /* Finds the series of a packet: `slot`, if it is kept and has the packet's transport and
  * path. Otherwise keeps the slot that it finds, if that is allowed. Then it looks up the
@@ -194,26 +219,17 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
   barrier_var(traits);
   search.traits.word = traits;
   if (sk) sk = bpf_sk_fullsock(sk);
-  if (sk) owner = make_owner(sk, cookie, &stored);
+  if (sk) {
+    nm_renew_owner(skb, traits, direction);
+    owner = owner_of(sk, cookie, &stored);
+  }
   if (!sk || !owner) {
     head = head_of_unattributed(search.traits);
     slot = nm_slot_of_series(head.word, 0) & NM_SLOT_MASK;
     return sk && sk->type == SOCK_RAW ? slot | NM_OF_RAW_SOCKET : slot;
   }
-  if (search.traits.transport == NM_TRANSPORT_TCP && may_be_subflow(stored) &&
-      (direction == NM_EGRESS || sk->state == TCP_LISTEN))
-    nm_follow_mptcp(skb);
-  /* Pending amounts are kept in storage; and a connection may be accepted before the
-   * listener's LISTEN_CB. */
-  if (!stored &&
-      (sk->state == TCP_LISTEN || (direction == NM_EGRESS && !owner->tag &&
-                                   has_destinations(owner->attribution.kind) &&
-                                   wire_protocol_of(owner, &search.traits)))) {
-    stored = store_owner(sk, cookie);
-    if (stored) owner = &stored->owner;
-  }
   socket = state_of_socket(stored, cookie);
-  head = head_of_packet(skb, owner, !!stored, &search, socket, direction,
+  head = head_of_packet(skb, owner, &search, socket, direction,
                         /*writes=*/true);
   /* Multicast routing hands packets to its raw socket from setsockopt(2), too. No slot is
    * kept, so all packets of a raw socket come here. */
@@ -222,7 +238,7 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
     search.keep = false;
   }
   slot = nm_slot_of_series(head.word, owner->user);
-  keep_slot(skb, owner, stored, &search, socket, direction, slot);
+  keep_slot(skb, owner, &search, socket, direction, slot);
   if (search.settles) flags |= NM_SETTLES;
   return (slot & NM_SLOT_MASK) | flags;
 }

@@ -166,7 +166,6 @@ static __noinline struct nm_stored_owner *store_owner(struct bpf_sock *sk,
   stored->owner = entry->owner;
   stored->start = entry->start;
   stored->cookie = cookie;
-  stored->preexisting = 0; /* a load may have thought so */
   bpf_spin_lock(&entry->lock);
   if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie))
     entry->socket.life &= ~NM_LIFE_OWNED;
@@ -333,26 +332,42 @@ static __always_inline void socket_created(struct bpf_sock *sk) {
   }
 }
 
+/* The end of a socket whose owner is in its entry, as far as close(2) is it. */
+static __always_inline void entry_released(struct bpf_sock *sk,
+                                           struct nm_entry *entry,
+                                           __u64 cookie) {
+  struct nm_stored_owner *stored;
+
+  if (entry->owner.flags & NM_OWNER_END_IS_TOLD) {
+    /* After shutdown(2), close(2) may send a RST in states that may also be a normal end:
+     * may_send_reset(). */
+    if (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_FIN_WAIT2 ||
+        sk->state == TCP_CLOSING || sk->state == TCP_LAST_ACK)
+      store_owner(sk, cookie);
+    else
+      end_life(entry, cookie,
+               sk->state == TCP_CLOSE ? NM_LIFE_OVER : NM_LIFE_RELEASED);
+  } else if (!entry->socket.tx_valid) {
+    end_life(entry, cookie, NM_LIFE_OVER); /* nothing of it has counted */
+  } else {
+    stored = store_owner(sk, cookie);
+    if (!stored) return;
+    free_entry(cookie, &stored->socket);
+  }
+}
+
 /* The last descriptor of a socket was closed. TCP goes on after that, up to STATE_CB:
- * connection.bpf.h. A TCP socket whose end is not told has sent nothing that counts, or
- * its owner moves to storage. */
+ * connection.bpf.h. */
 static __always_inline void socket_released(struct bpf_sock *sk) {
   const __u64 cookie = bpf_get_socket_cookie(sk);
   struct nm_entry *entry = entry_of_cookie(cookie);
-  struct nm_stored_owner *stored = NULL;
+  struct nm_stored_owner *stored;
 
-  if (is_owned(entry)) {
-    if (entry->owner.flags & NM_OWNER_END_IS_TOLD)
-      end_life(entry, cookie,
-               sk->state == TCP_CLOSE ? NM_LIFE_OVER : NM_LIFE_RELEASED);
-    else if (!entry->socket.tx_valid)
-      end_life(entry, cookie, NM_LIFE_OVER);
-    else
-      stored = store_owner(sk, cookie);
-  } else if (sk->protocol != IPPROTO_TCP || sk->state == TCP_LISTEN ||
-             sk->state == TCP_CLOSE) {
-    stored = stored_owner(sk);
-  }
+  if (is_owned(entry)) return entry_released(sk, entry, cookie);
+  if (sk->protocol == IPPROTO_TCP && sk->state != TCP_LISTEN &&
+      sk->state != TCP_CLOSE)
+    return;
+  stored = stored_owner(sk);
   if (!stored) return;
   stored->owner.flags |= NM_OWNER_CLOSED;
   /* By its own cookie: a packet on another CPU may just be setting the owner's. */

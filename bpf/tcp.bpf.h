@@ -188,9 +188,7 @@ static __always_inline void count_waiting(struct nm_stored_owner *stored,
 
 /* Counts a connection once as opened or accepted, and as closed if it is. Its end counts
  * in the same series, even if its name changes. The socket's lock is held. */
-static __noinline int count_established(struct nm_owner *owner,
-                                        struct nm_stored_owner *stored,
-                                        __u32 slot) {
+static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
   struct nm_tcp *tcp;
 
   if (!owner || !(owner->flags & NM_OWNER_ESTABLISHED) || owner->counted)
@@ -203,10 +201,7 @@ static __noinline int count_established(struct nm_owner *owner,
   else
     __sync_fetch_and_add(&tcp->accepted, 1);
   /* Its first counted packet is the RST after its end, and the end was not counted. */
-  if (owner->flags & NM_OWNER_CLOSED) {
-    __sync_fetch_and_add(&tcp->closed, 1);
-    if (stored) count_waiting(stored, tcp);
-  }
+  if (owner->flags & NM_OWNER_CLOSED) __sync_fetch_and_add(&tcp->closed, 1);
   return 0;
 }
 
@@ -221,14 +216,15 @@ NM_GLOBAL int nm_count_reset(struct __sk_buff *skb, __u32 slot) {
   if (sk) sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
   owner = owner_of(sk, bpf_get_socket_cookie(skb), &stored);
-  if (!owner || !(owner->flags & NM_OWNER_ESTABLISHED) ||
-      (owner->flags & NM_OWNER_RESET))
-    return 0;
-  owner->flags |= NM_OWNER_RESET;
-  if (!(owner->flags & NM_OWNER_CLOSED)) return 0;
+  if (!owner || !(owner->flags & NM_OWNER_ESTABLISHED)) return 0;
   tcp = tcp_of_slot(owner->counted ? owner->counted : slot);
-  if (tcp && tcp->kind != NM_KIND_PENDING)
-    __sync_fetch_and_add(&tcp->resets_sent, 1);
+  if (!(owner->flags & NM_OWNER_CLOSED) || !tcp || tcp->kind == NM_KIND_PENDING)
+    tcp = NULL;
+  /* The first packet of the connection that counts, and the end found no series. */
+  if (tcp && stored) count_waiting(stored, tcp);
+  if (owner->flags & NM_OWNER_RESET) return 0;
+  owner->flags |= NM_OWNER_RESET;
+  if (tcp) __sync_fetch_and_add(&tcp->resets_sent, 1);
   return 0;
 }
 
