@@ -252,6 +252,7 @@ static __always_inline void count_end(struct bpf_sock_ops *ops,
     }
   }
   if (!socket) return;                                    /* for the verifier */
+  if (socket->proxied) COUNT(connections_redirected, -1); /* nm_redirect() */
   if (has_proxy_port(ports_of_socket(sk))) socket->proxied = 1;
   if (socket->wire_protocol) {
     COUNT(connections_unnamed, 1);

@@ -352,6 +352,7 @@ static __always_inline void entry_released(struct bpf_sock *sk,
   } else {
     stored = store_owner(sk, cookie);
     if (!stored) return;
+    if (entry->socket.proxied) COUNT(connections_redirected, -1);
     free_entry(cookie, &stored->socket);
   }
 }

@@ -298,7 +298,8 @@ struct nm_stats {
      NM_SLOT_FIRST + slots_made have been in it. */
   nm_u64 slots_made;
   nm_u64 names_made;             /* ... names, from NM_NAME_FIRST on */
-  nm_u64 connections_redirected; /* by netfilter to a proxy of this host */
+  /* Open connections that netfilter redirects to a proxy of this host. */
+  nm_u64 connections_redirected;
   nm_u64 reserved[36];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_stats) == 28 * 8 + 36 * 8);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/live/lab.h"
 
+#include <bpf/bpf.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -188,6 +189,14 @@ void MeteredCgroup::Evict() {
     Die("netmeter-loader evict ended with " + std::to_string(status) + ": " +
         output);
   }
+}
+
+nm_stats MeteredCgroup::ReadStats() const {
+  const UniqueFd map(bpf_obj_get((pin_dir_ + "/stats").c_str()));
+  const uint32_t first = 0;
+  nm_stats stats = {};
+  EXPECT_EQ(bpf_map_lookup_elem(map.get(), &first, &stats), 0);
+  return stats;
 }
 
 MeteredCgroup::~MeteredCgroup() {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "lib/testing/net_namespace.h"
+#include "netmeter/abi.h"
 #include "netmeter/meter.h"
 #include "test/live/child.h"
 #include "test/live/traffic.h"
@@ -119,6 +120,7 @@ class MeteredCgroup {
 
   const Cgroup* cgroup() const { return cgroup_.get(); }
   const std::string& pin_dir() const { return pin_dir_; }
+  nm_stats ReadStats() const;
   Meter& meter() const { return *meter_; }
   Health ReadHealth() const;
 

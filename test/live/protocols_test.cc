@@ -2,7 +2,6 @@
 // Transports that are modules of the kernel: SCTP, DCCP, and L2TP over IP. The host may
 // have none of them; the virtual machines load what Debian's kernels have.
 
-#include <bpf/bpf.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -161,12 +160,8 @@ TEST_P(ProtocolsTest, WhatAnSctpServerClosesAtOnceLeavesNoEntry) {
   if (!KernelHas(af(), SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
   MeteredCgroup& meter = World::ClientMeter();
   constexpr int kConnections = 30;
-  const UniqueFd stats_map(bpf_obj_get((meter.pin_dir() + "/stats").c_str()));
-  ASSERT_TRUE(stats_map.ok());
   const auto entries = [&] {
-    const uint32_t first = 0;
-    nm_stats stats = {};
-    EXPECT_EQ(bpf_map_lookup_elem(stats_map.get(), &first, &stats), 0);
+    const nm_stats stats = meter.ReadStats();
     return static_cast<int64_t>(stats.sockets_claimed - stats.sockets_freed);
   };
   const int64_t before = entries();
