@@ -47,12 +47,13 @@ struct nm_search {
   union nm_attribution attribution; /* of the socket, at the same time */
 };
 
-/* Puts the destination into *head, or marks it as pending. Without `writes`, as for the
- * packet that the meter has just counted: nothing of the socket changes. */
-static __always_inline void find_destination(
-    struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
-    struct nm_socket *socket, const enum nm_direction direction,
-    const bool writes, union nm_head *head) {
+/* Puts the destination into *head, or marks it as pending. */
+static __always_inline void find_destination(struct __sk_buff *skb,
+                                             struct nm_owner *owner,
+                                             struct nm_search *search,
+                                             struct nm_socket *socket,
+                                             const enum nm_direction direction,
+                                             union nm_head *head) {
   const union nm_traits *traits = &search->traits;
   __u32 rule = 0;
 
@@ -65,7 +66,7 @@ static __always_inline void find_destination(
   }
   if (!head->destination && !(owner->flags & NM_OWNER_RULED))
     head->destination = owner->wire_destination;
-  if (writes && direction == NM_EGRESS && socket) {
+  if (direction == NM_EGRESS && socket) {
     if (!head->destination) {
       socket->wire_protocol = socket->life & NM_LIFE_OWNED
                                   ? NM_WIRE_NONE /* no memory to store it */
@@ -84,7 +85,7 @@ static __always_inline void find_destination(
   if (!head->destination && !(socket && socket->wire_protocol))
     head->destination = rule;
   if (!head->destination && socket && socket->wire_protocol) {
-    if (writes && !owner->pending_service) {
+    if (!owner->pending_service) {
       owner->pending_service = head->service;
       owner->pending_path = traits->path;
     }
@@ -123,8 +124,7 @@ static __always_inline union nm_head head_of_unattributed(
 /* The head of the series of a packet whose owner is known. */
 static __always_inline union nm_head head_of_packet(
     struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
-    struct nm_socket *socket, const enum nm_direction direction,
-    const bool writes) {
+    struct nm_socket *socket, const enum nm_direction direction) {
   union nm_head head = {};
 
   search->keep = true;
@@ -136,7 +136,7 @@ static __always_inline union nm_head head_of_packet(
   head.kind = search->attribution.kind;
   head.flags = search->attribution.flags;
   if (has_destinations(head.kind))
-    find_destination(skb, owner, search, socket, direction, writes, &head);
+    find_destination(skb, owner, search, socket, direction, &head);
   return head;
 }
 
@@ -229,8 +229,7 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
     return sk && sk->type == SOCK_RAW ? slot | NM_OF_RAW_SOCKET : slot;
   }
   socket = state_of_socket(stored, cookie);
-  head = head_of_packet(skb, owner, &search, socket, direction,
-                        /*writes=*/true);
+  head = head_of_packet(skb, owner, &search, socket, direction);
   /* Multicast routing hands packets to its raw socket from setsockopt(2), too. No slot is
    * kept, so all packets of a raw socket come here. */
   if (sk->type == SOCK_RAW) {

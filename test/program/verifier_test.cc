@@ -33,7 +33,7 @@ constexpr Walked kRecorded[] = {
     {"nm_egress", 42626, 42512, 40272},
     {"nm_egress_claim", 0, 42512, 40272},
     {"nm_sock_create", 5478, 5511, 18824},
-    {"nm_sock_release", 137, 137, 488},
+    {"nm_sock_release", 137, 137, 667},
     {"nm_sockops", 3936, 4810, 10461},
     {"nm_setsockopt", 3530, 3522, 4585},
     {"nm_exec", 25659, 25659, 18034},
