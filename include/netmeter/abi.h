@@ -297,7 +297,7 @@ struct nm_stats {
   /* Slots put into the queue of free slots, each once: all slots below
      NM_SLOT_FIRST + slots_made have been in it. */
   nm_u64 slots_made;
-  nm_u64 names_made;             /* ... names, from NM_NAME_FIRST on */
+  nm_u64 names_made; /* ... names, from NM_NAME_FIRST on */
   /* Open connections that netfilter redirects to a proxy of this host. */
   nm_u64 connections_redirected;
   nm_u64 reserved[36];
