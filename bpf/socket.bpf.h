@@ -292,44 +292,45 @@ NM_GLOBAL int nm_store_slot(struct __sk_buff *skb, __u32 slot) {
 
 /* A process made a socket. The socket keeps the process's current name. */
 static __always_inline void socket_created(struct bpf_sock *sk) {
-  __u32 tgid = bpf_get_current_pid_tgid() >> 32, execs;
-  struct nm_stored_owner *stored = NULL;
+  __u32 tgid = bpf_get_current_pid_tgid() >> 32, execs, start;
   struct nm_process *process, made = {};
+  struct nm_stored_owner *stored;
   struct nm_entry *entry = NULL;
-  struct nm_owner *owner;
-  __u32 start;
+  struct nm_owner owner = {};
 
+  start = NM_START(process_start_ns(&execs) / NM_TICK_NS);
+  owner.tgid = tgid;
+  owner.user = current_user();
+  owner.network = bpf_get_netns_cookie(sk);
+  owner.attribution.service = NM_NAME_UNATTRIBUTED;
+  owner.attribution.kind = NM_KIND_UNATTRIBUTED;
+  /* TCP sockets may outlive their process: sockops tells when they end. */
+  if (sk->protocol != IPPROTO_TCP) owner.flags = NM_OWNER_END_IS_TOLD;
+
+  process = process_of_new_socket(tgid, &made);
+  if (process) {
+    owner.attribution.kind = process->kind;
+    owner.attribution.service = process->name;
+    owner.attribution.flags = process->flags & NM_FLAG_REGISTERED;
+    if (!process->name) {
+      owner.attribution.kind = NM_KIND_OVERFLOW;
+      owner.attribution.service = NM_NAME_OVERFLOW;
+    }
+  }
   if (sk->type == SOCK_STREAM && sk->protocol == IPPROTO_TCP)
     entry = claim_entry(bpf_get_socket_cookie(sk), 0, NM_LIFE_OWNED);
-  if (!entry)
-    stored = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-  if (!entry && !stored) {
+  if (entry) {
+    entry->start = start;
+    entry->owner = owner;
+    return;
+  }
+  stored = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!stored) {
     COUNT(storage_failed_sockets, 1);
     return;
   }
-  start = NM_START(process_start_ns(&execs) / NM_TICK_NS);
-  if (entry)
-    entry->start = start;
-  else
-    stored->start = start;
-  owner = entry ? &entry->owner : &stored->owner;
-  owner->tgid = tgid;
-  owner->user = current_user();
-  owner->network = bpf_get_netns_cookie(sk);
-  owner->attribution.service = NM_NAME_UNATTRIBUTED;
-  owner->attribution.kind = NM_KIND_UNATTRIBUTED;
-  /* TCP sockets may outlive their process: sockops tells when they end. */
-  if (sk->protocol != IPPROTO_TCP) owner->flags = NM_OWNER_END_IS_TOLD;
-
-  process = process_of_new_socket(tgid, &made);
-  if (!process) return;
-  owner->attribution.kind = process->kind;
-  owner->attribution.service = process->name;
-  owner->attribution.flags = process->flags & NM_FLAG_REGISTERED;
-  if (!process->name) {
-    owner->attribution.kind = NM_KIND_OVERFLOW;
-    owner->attribution.service = NM_NAME_OVERFLOW;
-  }
+  stored->start = start;
+  stored->owner = owner;
 }
 
 /* The end of a socket whose owner is in its entry, as far as close(2) is it. */
