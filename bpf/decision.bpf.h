@@ -5,7 +5,7 @@
  * migration around all programs of a hook). They read the decision, and decide nothing
  * again.
  *
- *   nm_followers   0: nobody follows, and a packet pays for one load and one branch
+ *   nm_followers   0: no follower, and a packet pays for one load and one branch
  *   each packet    takes one of its CPU's decisions, also if it does not count
  *   each follower  finds it by the address of the packet, and lets it go
  *

@@ -155,8 +155,8 @@ static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
   flags = *(__u8 *)(data + 13);
   seq = bpf_ntohl(*(__be32 *)(data + 4));
   ack = bpf_ntohl(*(__be32 *)(data + 8));
-  /* Of the packets of another kind, a SYN may be plain, whose series was foreseen, and
-   * that of a request. */
+  /* Two other packets may be plain: the first SYN of a connection whose series was
+   * foreseen, and the SYN-ACK of a request. */
   if (direction == NM_EGRESS &&
       (flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) != TCP_FLAG_ACK &&
       !is_first_syn(flags, sk->state) && !is_of_request(flags, sk->state))

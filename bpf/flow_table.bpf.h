@@ -414,9 +414,9 @@ static __always_inline void process_of_owner(struct nm_owner *owner,
   if (entry) beginning->start = entry->start;
 }
 
-/* Makes the flow of a key, unless there is one. */
 enum nm_begun { NM_NO_ROOM, NM_BEGUN, NM_WAS_THERE };
 
+/* Makes the flow of a key, unless there is one. */
 static __noinline int begin_flow(const struct nm_flow_key *key,
                                  const struct nm_beginning *beginning) {
   struct nm_flow_state *state;

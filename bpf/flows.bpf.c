@@ -4,7 +4,7 @@
  * object of its own. `netmeter flows` loads it and attaches it beside the meter's
  * programs while it runs; nothing of it is pinned.
  *
- * The meter leaves what it decides about each packet while somebody follows
+ * The meter leaves what it decides about each packet while a follower runs
  * (decision.bpf.h). This object shares that and some more of the meter's maps: owners,
  * the socket table, series, and the configuration, which it only reads. Its own maps are
  * those of flow_table.bpf.h. README.md has the details.

@@ -197,7 +197,7 @@ struct {
   __type(value, struct nm_decisions);
 } nm_decisions SEC(".maps");
 
-/* 0: nobody follows, and packets leave no decisions. The high half: the number of
+/* 0: no follower, and packets leave no decisions. The high half: the number of
  * followers that see each packet. The low half also counts those that begin or end.
  * A variable, as nm_uplinks, in a map of its own, to which followers write. */
 volatile __u32 nm_followers SEC(".data.followers") = 0;
@@ -210,7 +210,7 @@ struct {
   __type(value, struct nm_rule);
 } nm_rules SEC(".maps");
 
-/* The socket table: low bits of the cookie -> the socket. Direct-mapped. */
+/* The socket table: low bits of the cookie, or those half a table away -> the socket. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);

@@ -20,7 +20,7 @@
 
 /* The state of a socket between two packets. */
 struct nm_socket {
-  nm_u64 word;       /* low 48 bits of the cookie, then the slot; see below */
+  nm_u64 word;       /* low 48 bits of the cookie, then the slot; see above */
   nm_u32 tx_end;     /* TCP: highest end sequence handed to the egress hook */
   nm_u32 rx_ack;     /* TCP: highest acknowledgement number that we sent */
   nm_u32 rx_fin;     /* TCP: end sequence of the peer's FIN */
@@ -62,9 +62,10 @@ struct nm_pending {
 NM_STATIC_ASSERT(sizeof(struct nm_pending) == 7 * 8);
 
 /* Bits of nm_owner.flags. */
-/* A hook will tell when this socket ends, so it may have an entry of the table. */
+/* A hook will tell when this socket ends. Without it an entry ends with close(2), and an
+ * owner in storage claims none. */
 #define NM_OWNER_END_IS_TOLD 1
-#define NM_OWNER_CLOSED 2    /* it has ended and has no entry any more */
+#define NM_OWNER_CLOSED 2 /* ended; if stored, without an entry from then on */
 #define NM_OWNER_CONNECTED 4 /* a TCP connection that this host opened */
 #define NM_OWNER_NAMED 8 /* nothing more will be learned of its destination */
 #define NM_OWNER_ESTABLISHED 16 /* a TCP connection whose handshake is done */
@@ -89,7 +90,7 @@ NM_STATIC_ASSERT(sizeof(union nm_attribution) == 2 + 2 * 1);
 #define NM_TICK_NS 10000000 /* USER_HZ is 100 on x86 and arm64 */
 #define NM_START(ticks) ((nm_u32)(ticks) + 1)
 
-/* The owner of a socket: what most connections need of it. */
+/* The owner of a socket: the part that all connections need. */
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */
   union nm_attribution attribution;

@@ -164,9 +164,9 @@ static __always_inline void keep_slot(
     nm_store_slot(skb, 0);
 }
 
-/* Flags beside the slot in the result of the next two functions: the packet is a raw
- * socket's; or the caller has to settle the pending amounts, because the stack would
- * otherwise get too deep. */
+/* Flags beside the slot in the result of find_series(): the packet is a raw socket's; or
+ * the caller has to settle the pending amounts, because the stack would otherwise get too
+ * deep. */
 #define NM_OF_RAW_SOCKET 0x10000
 #define NM_SETTLES 0x20000
 

@@ -19,12 +19,13 @@
  *   a process       again when the last descriptor is closed and TCP has ended, and
  *                   stays readable up to then and beyond: a late RST finds it, and so
  *                   does connect(2) on a closed socket
- *   ... if it needs the owner moves to socket storage, and never back; the state stays:
- *   more            to listen, for accept(2) copies storage (BPF_F_CLONE); while its
- *                   destination is pending; if it retransmits before it has a series
+ *   ... if it needs the owner moves to socket storage, and never back: to listen, because
+ *   more            accept(2) copies storage (BPF_F_CLONE); while its destination is
+ *                   pending; if it retransmits before it has a series; if a RST may
+ *                   follow close(2). Its entry is then as that of an accepted socket
  *   accepted, UDP   the owner is in socket storage. The first packet claims an entry for
- *   and others      the state. The end frees it, and moves the state to the owner, where
- *                   a late RST finds it
+ *   and others      the state, or accept(2), if the series is known then. The end frees
+ *                   it, and moves the state to the owner, where a late RST finds it
  *   all others      both are in socket storage: sockets that are older than the meter,
  *                   whose end no hook may report; those of MPTCP; and if other sockets
  *                   have both entries. They count as exactly, on the full path
@@ -149,8 +150,8 @@ static __always_inline struct nm_owner *owner_of(
   return *stored ? &(*stored)->owner : NULL;
 }
 
-/* Moves a socket's owner from its entry to socket storage. The socket's lock is held. 
- * NULL: no memory, and the owner stays. */
+/* Moves a socket's owner from its entry to socket storage. NULL: no memory, and the owner
+ * stays. The socket's lock is held, except for a listener and in sock_release. */
 static __noinline struct nm_stored_owner *store_owner(struct bpf_sock *sk,
                                                       __u64 cookie) {
   struct nm_entry *entry = entry_of_cookie(cookie);
@@ -359,7 +360,7 @@ static __always_inline void entry_released(struct bpf_sock *sk,
 }
 
 /* The last descriptor of a socket was closed. TCP goes on after that, up to STATE_CB:
- * connection.bpf.h. */
+ * connection.bpf.h. The socket's lock is not held, so STATE_CB may run at this time. */
 static __always_inline void socket_released(struct bpf_sock *sk) {
   const __u64 cookie = bpf_get_socket_cookie(sk);
   struct nm_entry *entry = entry_of_cookie(cookie);

@@ -158,8 +158,8 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
 
 /* --- Connections --------------------------------------------------------- */
 
-/* The slot that is kept for a connection which has sent a packet. 0: none, or the slot of
- * the pending series. */
+/* The slot that is kept for a connection. 0: there is none, the connection has sent no
+ * packet, or the series is the pending one. */
 static __always_inline __u32 kept_slot(struct nm_socket *socket) {
   __u32 slot = socket && socket->tx_valid
                    ? NM_WORD_SLOT(*(volatile __u64 *)&socket->word)
