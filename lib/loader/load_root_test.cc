@@ -151,8 +151,6 @@ TEST_F(LoaderRootTest, AnUpgradeReplacesProgramsAndKeepsCounters) {
   EXPECT_EQ(PayloadSent(), 111u) << "counted by both, or by none";
 }
 
-// Pinned is not attached: BPF_LINK_DETACH left a meter that counted nothing,
-// was reported as loaded and could not be repaired.
 // Whether the owner is in the socket table or in socket storage.
 TEST_F(LoaderRootTest, AnUpgradeKeepsTheNamesOfOpenSockets) {
   config_.proxy_ports = {8443, 8444};
@@ -254,6 +252,8 @@ TEST_F(LoaderRootTest, AnUpgradeKeepsTheNamesOfOpenSockets) {
   for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
 }
 
+// Pinned is not attached: BPF_LINK_DETACH left a meter that counted nothing,
+// was reported as loaded and could not be repaired.
 TEST_F(LoaderRootTest, ALinkThatWasDetachedIsSeenAndAttachedAgain) {
   MustLoad();
   {

@@ -161,8 +161,8 @@ struct bm_owner {
   __u64 words[17];
 };
 
-/* socket -> as many bytes as an owner had when this was written. Made by
- * bm_create_storage, and read by nobody. */
+/* socket -> 136 bytes, as an owner had before the socket table had owners. Made by
+ * bm_create_storage, and never read. */
 struct {
   __uint(type, BPF_MAP_TYPE_SK_STORAGE);
   __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);

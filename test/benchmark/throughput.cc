@@ -160,8 +160,8 @@ struct Turns {
   double connections = 0;     // of both
 };
 
-// Runs so many batches inside and outside of the cgroup. A socket belongs to the cgroup
-// of the thread that makes it, and an accepted one to that of its listener.
+// Runs this number of batches inside of the cgroup, and outside of it. A socket belongs
+// to the cgroup of the thread that makes it, and an accepted one to that of its listener.
 Turns TakeTurns(Network* const networks[2], const Ends& ends, int cgroup_fd,
                 size_t batches) {
   Turns turns;

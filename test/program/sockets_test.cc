@@ -135,7 +135,7 @@ class Sockets : public testing::Test {
     return bytes;
   }
 
-  // Of all series.
+  // The sum of all series.
   nm_tcp Connections() const {
     nm_tcp sum = {};
     for (const auto& entry : programs_->ReadCounters()) {
