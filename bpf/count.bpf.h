@@ -363,7 +363,7 @@ NM_GLOBAL int nm_note_received(struct __sk_buff *skb, __u32 bytes,
   if (!sk) return 0;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  make_owner(sk, bpf_get_socket_cookie(skb), &stored);
+  stored = stored_owner(sk);
   if (stored) add_pending_received(&stored->pending, bytes, segments);
   return 0;
 }
@@ -470,7 +470,7 @@ NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
   if (!sk) return 0;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  make_owner(sk, cookie, &stored);
+  stored = stored_owner(sk);
   if (!stored) return 0;
   /* Not pending if by another uplink than the connection's first: series.bpf.h */
   if (!nm_config.uplinks || (cell && cell->kind == NM_KIND_PENDING))

@@ -223,9 +223,7 @@ static __always_inline void add_received_to_flow(
       state->rx_end = end;
     state->flags |= NM_FLOW_RX_NUMBERS;
   }
-  if (packet->tcp_flags & TCP_FLAG_FIN) {
-    state->flags |= NM_FLOW_FIN_RECEIVED;
-  }
+  if (packet->tcp_flags & TCP_FLAG_FIN) state->flags |= NM_FLOW_FIN_RECEIVED;
   if (packet->tcp_flags & TCP_FLAG_RST) state->flags |= NM_FLOW_RST_RECEIVED;
 }
 

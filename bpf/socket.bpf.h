@@ -342,13 +342,13 @@ static __always_inline void entry_released(struct bpf_sock *sk,
 
   if (entry->owner.flags & NM_OWNER_END_IS_TOLD) {
     /* After shutdown(2), close(2) may send a RST in states that may also be a normal end:
-     * may_send_reset(). */
+     * may_send_reset(). STATE_CB may run on another CPU meanwhile: so release is noted,
+     * too. */
     if (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_FIN_WAIT2 ||
         sk->state == TCP_CLOSING || sk->state == TCP_LAST_ACK)
       store_owner(sk, cookie);
-    else
-      end_life(entry, cookie,
-               sk->state == TCP_CLOSE ? NM_LIFE_OVER : NM_LIFE_RELEASED);
+    end_life(entry, cookie,
+             sk->state == TCP_CLOSE ? NM_LIFE_OVER : NM_LIFE_RELEASED);
   } else if (!entry->socket.tx_valid) {
     end_life(entry, cookie, NM_LIFE_OVER); /* nothing of it has counted */
   } else {
