@@ -222,6 +222,8 @@ def target_lines(files, only_run=False):
         figures = [part + (", missed" if part.startswith(missed) else "") for part in verdicts[0]["figure"].split("; ")]
         rows.append([verdicts[0]["what"], verdicts[0]["limit"], figures[0] or "-", verdict_of_runs(verdicts)])
         rows += [["", "", figure, ""] for figure in figures[1:]]
+    if not rows:
+        return []
     return ["## Targets", "", *table(["what", "at most", "figure", "verdict"], rows)]
 
 

@@ -53,7 +53,8 @@ gets all columns. docs/connections.md lists the fields of --json.
 
 This command needs root: it loads its own BPF programs, which go when it ends or is
 killed. While it does not run, it costs nothing. But after it was killed, each packet
-costs a little more until the next load, or until another netmeter flows has run.
+costs a little more until a load that changes something, or until another netmeter
+flows has run.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 
