@@ -88,7 +88,7 @@ static __always_inline void on_established(struct bpf_sock_ops *ops,
   slot = kept_slot(socket);
   if (!(owner->flags & NM_OWNER_END_IS_TOLD)) {
     /* Over loopback, as it seemed; but netfilter has sent it elsewhere. */
-    if (!slot || ask_for_events(ops)) return;
+    if (!socket || !socket->tx_valid || ask_for_events(ops)) return;
     owner->flags |= NM_OWNER_END_IS_TOLD;
   }
   owner->flags |= NM_OWNER_ESTABLISHED;
@@ -142,6 +142,7 @@ static __always_inline void on_connect(struct bpf_sock_ops *ops,
 static __always_inline void on_connect_listen_or_accept(
     struct bpf_sock_ops *ops, struct bpf_sock *sk) {
   const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+  const bool uncounted = accepted && is_uncounted(ops);
   const __u64 cookie = bpf_get_socket_cookie(ops);
   struct nm_entry *entry = entry_of_cookie(cookie);
   struct nm_stored_owner *stored, *whole;
@@ -151,6 +152,9 @@ static __always_inline void on_connect_listen_or_accept(
   if (is_owned(entry)) {
     /* Both ends connected at once (RFC 9293, section 3.5). */
     if (accepted) return on_established(ops, sk);
+    /* netfilter redirected its former connection, and no end was told: it failed. */
+    if (entry->socket.proxied && !(entry->owner.flags & NM_OWNER_END_IS_TOLD))
+      COUNT(connections_redirected, -1);
     if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
       return on_connect(ops, entry, cookie);
     store_owner(sk, cookie);
@@ -183,12 +187,13 @@ static __always_inline void on_connect_listen_or_accept(
   stored->retransmitted_segments = accepted ? ops->total_retrans : 0;
   owner->flags = 0;
   if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB) owner->flags = NM_OWNER_CONNECTED;
-  /* The series is not known before the first packet. */
-  if (accepted) owner->flags = NM_OWNER_ESTABLISHED;
+  /* The series is not known before the first packet. Without an end it does not count as
+   * accepted: a load may make its port a proxy's. */
+  if (accepted && !uncounted) owner->flags = NM_OWNER_ESTABLISHED;
   /* sock_release tells the end of a listener. Accepted sockets would inherit the flags,
    * those over loopback, too. */
   if (ops->op == BPF_SOCK_OPS_TCP_LISTEN_CB ||
-      (!(accepted && is_uncounted(ops)) && !ask_for_events(ops)))
+      (!uncounted && !ask_for_events(ops)))
     owner->flags |= NM_OWNER_END_IS_TOLD;
   if (whole) return follow(stored, whole);
   if (!accepted || !(owner->flags & NM_OWNER_END_IS_TOLD)) return;
@@ -292,6 +297,8 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   struct nm_entry *entry = entry_of_cookie(cookie);
   struct nm_stored_owner *stored;
 
+  /* Another program asked for this call. sock_release tells the end, and may have. */
+  if (is_owned(entry) && !(entry->owner.flags & NM_OWNER_END_IS_TOLD)) return;
   if (is_owned(entry) && entry->socket.life & NM_LIFE_RELEASED &&
       may_send_reset(ops->args[0], entry->socket.rx_fin_seen))
     store_owner(sk, cookie);

@@ -252,6 +252,61 @@ TEST_F(LoaderRootTest, AnUpgradeKeepsTheNamesOfOpenSockets) {
   for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
 }
 
+// The bug: such a connection counted as accepted, but no hook told its end.
+TEST_F(LoaderRootTest, AConnectionWhosePortBecomesAProxysIsNotLeftOpen) {
+  MustLoad();
+  int ready[2], go[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+    UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(8445);
+    const auto* const name = reinterpret_cast<const sockaddr*>(&address);
+    const int on = 1;
+    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(listener.get(), name, sizeof(address)) != 0 ||
+        listen(listener.get(), 1) != 0 ||
+        connect(client.get(), name, sizeof(address)) != 0) {
+      _exit(1);
+    }
+    UniqueFd server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    char byte;
+    if (write(ready[1], "x", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(2);
+    _exit(write(client.get(), "x", 1) == 1 && read(server.get(), &byte, 1) == 1
+              ? 0
+              : 3);
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  config_.proxy_ports = {8445};
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  auto samples = (*meter)->ReadHost();
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  uint64_t payload = 0, open = 0;
+  for (const Sample& sample : *samples) {
+    payload += sample.tx_payload_bytes;
+    open += sample.tcp.opened + sample.tcp.accepted - sample.tcp.closed;
+  }
+  EXPECT_EQ(payload, 1u);
+  EXPECT_EQ(open, 0u);
+  for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
+}
+
 // Pinned is not attached: BPF_LINK_DETACH left a meter that counted nothing,
 // was reported as loaded and could not be repaired.
 TEST_F(LoaderRootTest, ALinkThatWasDetachedIsSeenAndAttachedAgain) {

@@ -53,6 +53,8 @@ struct NatLab {
       Rule(family,
            {"OUTPUT", "-p", "tcp", "-d", Cluster(family), "--dport", "80", "-j",
             "REDIRECT", "--to-ports", std::to_string(kProxy)});
+      Rule(family, {"OUTPUT", "-p", "tcp", "-o", "lo", "--dport", "81", "-j",
+                    "REDIRECT", "--to-ports", std::to_string(kProxy)});
     }
   }
 
@@ -279,6 +281,29 @@ TEST_P(NatTest, ARedirectedConnectionHasPathProxyAtBothEndsAndForItsWholeLife) {
   EXPECT_EQ(meter.Total(Path::kProxy).tx_bytes,
             ours.tx_bytes + theirs.tx_bytes);
   EXPECT_EQ(meter.Total(Path::kDirect).tx_bytes, 0);
+}
+
+// The bug: a socket that connected again counted as redirected for good. No hook tells
+// that a connection over loopback has failed.
+TEST_P(NatTest, ARedirectedConnectionThatFailsIsNotOpen) {
+  MeteredCgroup& meter = World::MeterWith(kConfig);
+  const Address loopback(v4() ? "127.0.0.1" : "::1");
+  RunChild(meter.cgroup(), lab_->client, [&] {
+    sockaddr_storage address = loopback.WithPort(81);
+    for (const bool listens : {false, true}) {
+      const int fd = OpenSocket(loopback.family(), SOCK_STREAM);
+      for (int i = 0; i < 3; ++i) {
+        if (connect(fd, reinterpret_cast<sockaddr*>(&address),
+                    Address::Length(address)) == 0) {
+          errno = 0;
+          DieWithErrno("connect");
+        }
+      }
+      if (listens) Check(listen(fd, 1), "listen");
+      close(fd);
+    }
+  });
+  EXPECT_EQ(meter.ReadStats().connections_redirected, 0u);
 }
 
 }  // namespace

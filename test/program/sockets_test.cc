@@ -610,6 +610,57 @@ TEST_F(Sockets, AResetIsItsOwnersThoughAnotherSocketHasTheEntry) {
   EXPECT_GT(stats.socket_collisions, 1000u);
 }
 
+// A program beside ours, first of its type.
+class Foreign {
+ public:
+  Foreign(bpf_prog_type type, bpf_attach_type hook, int cgroup,
+          const std::vector<bpf_insn>& code)
+      : hook_(hook), cgroup_(cgroup) {
+    bpf_prog_load_opts options = {};
+    options.sz = sizeof(options);
+    options.expected_attach_type = hook;
+    program_ = UniqueFd(bpf_prog_load(type, "foreign", "GPL", code.data(),
+                                      code.size(), &options));
+    EXPECT_EQ(bpf_prog_attach(program_.get(), cgroup, hook, BPF_F_ALLOW_MULTI),
+              0)
+        << strerror(errno);
+  }
+  ~Foreign() { bpf_prog_detach2(program_.get(), cgroup_, hook_); }
+
+ private:
+  const bpf_attach_type hook_;
+  const int cgroup_;
+  UniqueFd program_;
+};
+
+// The bug: its entry was given back twice, by close(2) and then by a STATE_CB for which
+// we had not asked.
+TEST_F(Sockets, AnEntryIsGivenBackOnceThoughAnotherProgramAsksForTheEnd) {
+  Start({});
+  const Foreign asks(
+      BPF_PROG_TYPE_SOCK_OPS, BPF_CGROUP_SOCK_OPS, cgroup_->fd(),
+      {{BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_2, 0, 0,
+        BPF_SOCK_OPS_STATE_CB_FLAG},
+       {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_sock_ops_cb_flags_set},
+       {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+       {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}});
+  for (int i = 0; i < 5; ++i) {
+    const UniqueFd listener = Listen(8779, 1);
+    ASSERT_TRUE(listener.ok()) << strerror(errno);
+    const sockaddr_in address = Loopback(8779);
+    const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&address),
+                      sizeof(address)),
+              0);
+    const UniqueFd server(
+        accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    ASSERT_EQ(write(server.get(), "unread", 6), 6);
+  }
+  const nm_stats stats = programs_->ReadStats();
+  EXPECT_GE(stats.sockets_claimed, 5u);
+  EXPECT_EQ(stats.sockets_claimed, stats.sockets_freed);
+}
+
 // The second meter on a cgroup sees a call that the first one took: its length is
 // -1 then, and the name ends with its NUL. What stands after that in the kernel's
 // buffer, the end of a longer name here, became part of the key.
