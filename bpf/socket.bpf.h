@@ -291,6 +291,16 @@ NM_GLOBAL int nm_store_slot(struct __sk_buff *skb, __u32 slot) {
 
 /* --- Life of a socket ---------------------------------------------------- */
 
+/* Linux 6.2 and newer. Programs of sock_create may call bpf_get_retval() since 6.1. */
+enum bpf_func_id___6_2 { BPF_FUNC_cgrp_storage_get___6_2 = 210 };
+
+/* Whether another program has refused the socket, whose end no hook tells then. */
+static __always_inline bool is_refused(void) {
+  return bpf_core_enum_value_exists(enum bpf_func_id___6_2,
+                                    BPF_FUNC_cgrp_storage_get___6_2) &&
+         bpf_get_retval();
+}
+
 /* A process made a socket. The socket keeps the process's current name. */
 static __always_inline void socket_created(struct bpf_sock *sk) {
   __u32 tgid = bpf_get_current_pid_tgid() >> 32, execs, start;
@@ -318,6 +328,7 @@ static __always_inline void socket_created(struct bpf_sock *sk) {
       owner.attribution.service = NM_NAME_OVERFLOW;
     }
   }
+  if (is_refused()) return;
   if (sk->type == SOCK_STREAM && sk->protocol == IPPROTO_TCP)
     entry = claim_entry(bpf_get_socket_cookie(sk), 0, NM_LIFE_OWNED);
   if (entry) {

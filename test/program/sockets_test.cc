@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "lib/testing/await.h"
+#include "lib/testing/net_namespace.h"
 #include "test/program/fixture.h"
 #include "test/program/sandbox.h"
 
@@ -658,6 +659,24 @@ TEST_F(Sockets, AnEntryIsGivenBackOnceThoughAnotherProgramAsksForTheEnd) {
   }
   const nm_stats stats = programs_->ReadStats();
   EXPECT_GE(stats.sockets_claimed, 5u);
+  EXPECT_EQ(stats.sockets_claimed, stats.sockets_freed);
+}
+
+// The bug: a socket that another program refused kept its entry for good.
+TEST_F(Sockets, ARefusedSocketLeavesNoEntry) {
+  if (!KernelAtLeast(6, 2)) GTEST_SKIP() << "no bpf_get_retval()";
+  Start({});
+  programs_->Detach();
+  const Foreign refuses(BPF_PROG_TYPE_CGROUP_SOCK, BPF_CGROUP_INET_SOCK_CREATE,
+                        cgroup_->fd(),
+                        {{BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 0},
+                         {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}});
+  std::string error;
+  ASSERT_TRUE(programs_->AttachSocketHooks(cgroup_->fd(), &error)) << error;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), -1);
+  }
+  const nm_stats stats = programs_->ReadStats();
   EXPECT_EQ(stats.sockets_claimed, stats.sockets_freed);
 }
 
