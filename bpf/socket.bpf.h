@@ -89,8 +89,8 @@ static __noinline int free_entry(__u64 cookie, struct nm_socket *keep) {
   return 0;
 }
 
-/* Claims an entry of the table for a socket, with this slot, and for its owner, which
- * begins with zeros, if `life` has NM_LIFE_OWNED. NULL if other sockets have both. */
+/* Claims an entry of the table for a socket, with this slot. If `life` has NM_LIFE_OWNED,
+ * the caller writes the owner. NULL if other sockets have both. */
 static __always_inline struct nm_entry *claim_entry(__u64 cookie, __u32 slot,
                                                     __u8 life) {
   for (__u32 which = 0; which < 2; which++) {
@@ -102,7 +102,6 @@ static __always_inline struct nm_entry *claim_entry(__u64 cookie, __u32 slot,
     if (!entry->socket.word ||
         (entry->socket.life & NM_LIFE_OVER) == NM_LIFE_OVER) {
       __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
-      __builtin_memset(&entry->owner, 0, sizeof(entry->owner));
       entry->socket.life = life;
       entry->socket.word = NM_COOKIE(cookie) | slot;
       claimed = true;
@@ -139,7 +138,7 @@ static __always_inline struct nm_stored_owner *stored_owner(void *sk) {
   return bpf_sk_storage_get(&nm_owners, sk, 0, 0);
 }
 
-/* The owner of a socket. *stored: where it is, if it is in socket storage. */
+/* The owner of a socket. *stored: the storage that has it; NULL: the table has it. */
 static __always_inline struct nm_owner *owner_of(
     struct bpf_sock *sk, __u64 cookie, struct nm_stored_owner **stored) {
   struct nm_entry *entry = entry_of_cookie(cookie);
