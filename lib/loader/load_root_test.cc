@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -48,6 +49,88 @@ using ::testing::Contains;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
+// A process in a cgroup that works step by step.
+class Stepper {
+ public:
+  Stepper(const std::string& cgroup,
+          const std::function<void(const Stepper&)>& work) {
+    EXPECT_EQ(pipe2(told_, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(go_, O_CLOEXEC), 0);
+    child_ = fork();
+    if (child_ != 0) return;
+    alarm(60);
+    std::ofstream(cgroup + "/cgroup.procs") << getpid();
+    work(*this);
+    _exit(0);
+  }
+  ~Stepper() {
+    for (int fd : {told_[0], told_[1], go_[0], go_[1]}) close(fd);
+  }
+
+  // In the child: tells a number, and waits for GoOn().
+  void Wait(uint16_t number = 0) const {
+    char byte;
+    if (write(told_[1], &number, 2) != 2 || read(go_[0], &byte, 1) != 1) {
+      _exit(2);
+    }
+  }
+
+  // Until the child waits: what it tells.
+  uint16_t Await() const {
+    uint16_t number = 0;
+    EXPECT_EQ(read(told_[0], &number, 2), 2);
+    return number;
+  }
+  void GoOn() const { EXPECT_EQ(write(go_[1], "x", 1), 1); }
+  void Join() const {
+    int status = 0;
+    waitpid(child_, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+
+ private:
+  int told_[2], go_[2];
+  pid_t child_;
+};
+
+UniqueFd Tcp() {
+  return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+sockaddr_in Loopback(uint16_t port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return address;
+}
+
+bool ListenAt(const UniqueFd& fd, uint16_t port) {
+  const sockaddr_in here = Loopback(port);
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  return bind(fd.get(), reinterpret_cast<const sockaddr*>(&here),
+              sizeof(here)) == 0 &&
+         listen(fd.get(), 5) == 0;
+}
+
+bool ConnectTo(const UniqueFd& fd, uint16_t port) {
+  const sockaddr_in to = Loopback(port);
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&to),
+                 sizeof(to)) == 0;
+}
+
+std::vector<Sample> ReadHost(const Config& config) {
+  MeterOptions options;
+  options.pin_dir = config.pin_dir;
+  auto meter = Meter::Open(options);
+  EXPECT_TRUE(meter.ok()) << meter.status();
+  if (!meter.ok()) return {};
+  auto samples = (*meter)->ReadHost();
+  EXPECT_TRUE(samples.ok()) << samples.status();
+  return samples.ok() ? *samples : std::vector<Sample>();
+}
+
 TEST_F(LoaderRootTest, LoadCountsAndUnloadLeavesNothing) {
   EXPECT_EQ(MustLoad(), Action::kLoaded);
   SendFromCgroup(100);
@@ -60,70 +143,43 @@ TEST_F(LoaderRootTest, LoadCountsAndUnloadLeavesNothing) {
 }
 
 TEST_F(LoaderRootTest, SocketsThatWereOpenBeforeAreAdopted) {
-  // A child in the cgroup opens sockets, then waits for the load.
-  int ready[2], go[2];
-  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
-  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(30);
-    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
-    UniqueFd udp(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in here = {};
-    here.sin_family = AF_INET;
-    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const Stepper child(cgroup_, [](const Stepper& self) {
+    const UniqueFd udp(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const UniqueFd listener = Tcp();
+    sockaddr_in here;
     socklen_t size = sizeof(here);
-    auto* address = reinterpret_cast<sockaddr*>(&here);
-    if (bind(listener.get(), address, sizeof(here)) != 0 ||
-        listen(listener.get(), 5) != 0 ||
-        getsockname(listener.get(), address, &size) != 0 ||
-        write(ready[1], &here.sin_port, 2) != 2) {
+    auto* const address = reinterpret_cast<sockaddr*>(&here);
+    if (!ListenAt(listener, 0) ||
+        getsockname(listener.get(), address, &size) != 0) {
       _exit(1);
     }
-    char byte;
-    if (read(go[0], &byte, 1) != 1) _exit(2);
-    here.sin_port = htons(8443);
+    self.Wait(ntohs(here.sin_port));
+    here = Loopback(8443);
     if (sendto(udp.get(), "12345", 5, 0, address, sizeof(here)) != 5) _exit(3);
-    UniqueFd accepted(accept(listener.get(), nullptr, nullptr));
+    const UniqueFd accepted(accept(listener.get(), nullptr, nullptr));
+    char byte;
     if (write(accepted.get(), "1234567", 7) != 7) _exit(4);
     if (read(accepted.get(), &byte, 1) != 0) _exit(5);
-    _exit(0);
-  }
-  uint16_t port = 0;
-  ASSERT_EQ(read(ready[0], &port, 2), 2);
-  config_.proxy_ports = {8443, ntohs(port)};
+  });
+  const uint16_t port = child.Await();
+  config_.proxy_ports = {8443, port};
   MustLoad();
-  ASSERT_EQ(write(go[1], "x", 1), 1);
+  child.GoOn();
   {
     // The other end is outside of the cgroup.
-    UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to = {};
-    to.sin_family = AF_INET;
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = port;
-    ASSERT_EQ(
-        connect(client.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    const UniqueFd client = Tcp();
+    ASSERT_TRUE(ConnectTo(client, port));
     char text[16];
     EXPECT_EQ(read(client.get(), text, sizeof(text)), 7);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  MeterOptions options;
-  options.pin_dir = config_.pin_dir;
-  auto meter = Meter::Open(options);
-  ASSERT_TRUE(meter.ok()) << meter.status();
-  auto samples = (*meter)->ReadHost();
-  ASSERT_TRUE(samples.ok()) << samples.status();
+  child.Join();
   uint64_t payload = 0;
-  for (const Sample& sample : *samples) {
+  for (const Sample& sample : ReadHost(config_)) {
     EXPECT_EQ(sample.kind, Kind::kBinary) << sample.name;
     EXPECT_EQ(sample.name, "loader_root_test");
     payload += sample.tx_payload_bytes;
   }
   EXPECT_EQ(payload, 12u);
-  for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
 }
 
 TEST_F(LoaderRootTest, ASecondLoadChangesNothing) {
@@ -155,43 +211,13 @@ TEST_F(LoaderRootTest, AnUpgradeReplacesProgramsAndKeepsCounters) {
 TEST_F(LoaderRootTest, AnUpgradeKeepsTheNamesOfOpenSockets) {
   config_.proxy_ports = {8443, 8444};
   MustLoad();
-  UniqueFd outside(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto at = [](uint16_t port) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    return address;
-  };
-  const auto listen_at = [&](const UniqueFd& fd, uint16_t port) {
-    const sockaddr_in here = at(port);
-    const int on = 1;
-    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    return bind(fd.get(), reinterpret_cast<const sockaddr*>(&here),
-                sizeof(here)) == 0 &&
-           listen(fd.get(), 4) == 0;
-  };
-  const auto connect_to = [&](const UniqueFd& fd, uint16_t port) {
-    const sockaddr_in to = at(port);
-    return connect(fd.get(), reinterpret_cast<const sockaddr*>(&to),
-                   sizeof(to)) == 0;
-  };
-  ASSERT_TRUE(listen_at(outside, 8443));
-  int ready[2], go[2];
-  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
-  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
-    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+  const UniqueFd outside = Tcp();
+  ASSERT_TRUE(ListenAt(outside, 8443));
+  const Stepper child(cgroup_, [](const Stepper& self) {
     const auto tcp = [](const char* tag) {
-      UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      UniqueFd fd = Tcp();
       if (setsockopt(fd.get(), NM_SOL, NM_TAG, tag, 4) != 0) _exit(1);
       return fd;
-    };
-    const auto wait = [&] {
-      char byte;
-      if (write(ready[1], "x", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(2);
     };
     const auto send = [](const UniqueFd& fd, size_t bytes) {
       const std::string data(bytes, 'x');
@@ -202,40 +228,31 @@ TEST_F(LoaderRootTest, AnUpgradeKeepsTheNamesOfOpenSockets) {
     // Its owner is in the table, except that of the listener and of what it accepts.
     const UniqueFd listener = tcp("in-1"), fresh = tcp("out1"),
                    connected = tcp("out2");
-    if (!listen_at(listener, 8444) || !connect_to(connected, 8443)) _exit(4);
-    wait();
+    if (!ListenAt(listener, 8444) || !ConnectTo(connected, 8443)) _exit(4);
+    self.Wait();
     const UniqueFd accepted(
         accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     send(accepted, 100);
     send(connected, 1000);
-    wait();
+    self.Wait();
     send(accepted, 200);
     send(connected, 2000);
-    if (!connect_to(fresh, 8443)) _exit(5);
+    if (!ConnectTo(fresh, 8443)) _exit(5);
     send(fresh, 4000);
-    wait();
-    _exit(0);
-  }
-  char byte;
-  const auto next = [&] {
-    return write(go[1], "x", 1) == 1 && read(ready[0], &byte, 1) == 1;
-  };
-  ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_TRUE(connect_to(client, 8444));
-  ASSERT_TRUE(next());
+    self.Wait();
+  });
+  child.Await();
+  const UniqueFd client = Tcp();
+  ASSERT_TRUE(ConnectTo(client, 8444));
+  child.GoOn();
+  child.Await();
   config_.sni_ports = {444};
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
-  ASSERT_TRUE(next());
-  MeterOptions options;
-  options.pin_dir = config_.pin_dir;
-  auto meter = Meter::Open(options);
-  ASSERT_TRUE(meter.ok()) << meter.status();
-  auto samples = (*meter)->ReadHost();
-  ASSERT_TRUE(samples.ok()) << samples.status();
+  child.GoOn();
+  child.Await();
   std::map<std::string, uint64_t> sent;
   uint64_t opened = 0, accepted = 0;
-  for (const Sample& sample : *samples) {
+  for (const Sample& sample : ReadHost(config_)) {
     EXPECT_EQ(sample.name, "loader_root_test");
     sent[sample.destination] += sample.tx_payload_bytes;
     opened += sample.tcp.opened;
@@ -245,66 +262,35 @@ TEST_F(LoaderRootTest, AnUpgradeKeepsTheNamesOfOpenSockets) {
                       {"in-1", 300}, {"out1", 4000}, {"out2", 3000}}));
   EXPECT_EQ(opened, 2u);
   EXPECT_EQ(accepted, 1u);
-  ASSERT_EQ(write(go[1], "x", 1), 1);
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
+  child.GoOn();
+  child.Join();
 }
 
 // The bug: such a connection counted as accepted, but no hook told its end.
 TEST_F(LoaderRootTest, AConnectionWhosePortBecomesAProxysIsNotLeftOpen) {
   MustLoad();
-  int ready[2], go[2];
-  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
-  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
-    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
-    UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(8445);
-    const auto* const name = reinterpret_cast<const sockaddr*>(&address);
-    const int on = 1;
-    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(listener.get(), name, sizeof(address)) != 0 ||
-        listen(listener.get(), 1) != 0 ||
-        connect(client.get(), name, sizeof(address)) != 0) {
-      _exit(1);
-    }
-    UniqueFd server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const Stepper child(cgroup_, [](const Stepper& self) {
+    const UniqueFd listener = Tcp(), client = Tcp();
+    if (!ListenAt(listener, 8445) || !ConnectTo(client, 8445)) _exit(1);
+    const UniqueFd server(
+        accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    self.Wait();
     char byte;
-    if (write(ready[1], "x", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(2);
-    _exit(write(client.get(), "x", 1) == 1 && read(server.get(), &byte, 1) == 1
-              ? 0
-              : 3);
-  }
-  char byte;
-  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+    if (write(client.get(), "x", 1) != 1) _exit(3);
+    if (read(server.get(), &byte, 1) != 1) _exit(4);
+  });
+  child.Await();
   config_.proxy_ports = {8445};
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
-  ASSERT_EQ(write(go[1], "x", 1), 1);
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  MeterOptions options;
-  options.pin_dir = config_.pin_dir;
-  auto meter = Meter::Open(options);
-  ASSERT_TRUE(meter.ok()) << meter.status();
-  auto samples = (*meter)->ReadHost();
-  ASSERT_TRUE(samples.ok()) << samples.status();
+  child.GoOn();
+  child.Join();
   uint64_t payload = 0, open = 0;
-  for (const Sample& sample : *samples) {
+  for (const Sample& sample : ReadHost(config_)) {
     payload += sample.tx_payload_bytes;
     open += sample.tcp.opened + sample.tcp.accepted - sample.tcp.closed;
   }
   EXPECT_EQ(payload, 1u);
   EXPECT_EQ(open, 0u);
-  for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
 }
 
 // Pinned is not attached: BPF_LINK_DETACH left a meter that counted nothing,
