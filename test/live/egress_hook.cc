@@ -25,16 +25,20 @@ UniqueFd AttachToEgress(const Cgroup& cgroup, const bpf_insn* program,
             "attach a program of the test"));
 }
 
-EgressCounter::EgressCounter(const Cgroup& cgroup, int header) {
+UniqueFd MapOfTwoNumbers(bpf_map_type type) {
   const UnlimitedLockedMemory unlimited;
   bpf_attr attributes = {};
-  attributes.map_type = BPF_MAP_TYPE_ARRAY;
+  attributes.map_type = type;
   attributes.key_size = 4;
-  attributes.value_size = 2 * sizeof(uint64_t);  // bytes, packets
+  attributes.value_size = 2 * sizeof(uint64_t);
   attributes.max_entries = 1;
-  map_ = UniqueFd(
+  return UniqueFd(
       Check(static_cast<int>(syscall(SYS_bpf, BPF_MAP_CREATE, &attributes, 72)),
             "a map of the test"));
+}
+
+EgressCounter::EgressCounter(const Cgroup& cgroup, int header) {
+  map_ = MapOfTwoNumbers(BPF_MAP_TYPE_ARRAY);  // bytes, packets
   const auto length = static_cast<int16_t>(offsetof(__sk_buff, len));
   const auto segments = static_cast<int16_t>(offsetof(__sk_buff, gso_segs));
   const bpf_insn program[] = {

@@ -15,6 +15,9 @@
 namespace netmeter {
 namespace internal {
 
+// A map of one element of two numbers, for such programs. `type` is that of an array.
+UniqueFd MapOfTwoNumbers(bpf_map_type type);
+
 // Until it is closed.
 UniqueFd AttachToEgress(const Cgroup& cgroup, const bpf_insn* program,
                         uint32_t count);

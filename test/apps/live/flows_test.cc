@@ -339,15 +339,7 @@ TEST_P(FlowsTest, SumUpToTheSeriesAtBothEnds) {
 class BusyHook {
  public:
   explicit BusyHook(const Cgroup& cgroup) {
-    const UnlimitedLockedMemory unlimited;
-    bpf_attr attributes = {};
-    attributes.map_type = BPF_MAP_TYPE_PERCPU_ARRAY;
-    attributes.key_size = 4;
-    attributes.value_size = 2 * sizeof(uint64_t);  // running, nested
-    attributes.max_entries = 1;
-    map_ = UniqueFd(Check(
-        static_cast<int>(syscall(SYS_bpf, BPF_MAP_CREATE, &attributes, 72)),
-        "a map of the test"));
+    map_ = MapOfTwoNumbers(BPF_MAP_TYPE_PERCPU_ARRAY);  // running, nested
     const bpf_insn program[] = {
         {BPF_ST | BPF_MEM | BPF_W, 10, 0, -4, 0},
         {BPF_ALU64 | BPF_MOV | BPF_X, 2, 10, 0, 0},
