@@ -42,6 +42,7 @@ ROOMS = {
     "apps/connections": ("base", "netlink", "reader"),
     "apps/history": ("base", "netlink", "reader"),
     "apps/budgets": ("base", "reader", "apps/history"),
+    "apps/export": ("base", "apps/history"),
     "apps/exporter": ("base", "publish", "apps/budgets"),
     "apps/fds": ("base", "reader"),
     "apps/netmeter": ("base", "reader", "apps/history"),
@@ -52,6 +53,7 @@ ROOMS = {
         "apps/history",
         "apps/budgets",
         "apps/connections",
+        "apps/export",
         "apps/netmeter",
     ),
 }
