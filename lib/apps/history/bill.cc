@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "lib/apps/history/history.h"
 #include "lib/base/status_util.h"
 #include "lib/base/text.h"
 #include "lib/netlink/uplink_names.h"
@@ -30,8 +30,8 @@ bool IsOfUplinks(const std::string& path) {
   return path == PathName(Path::kDirect) || path == kInterfacePath;
 }
 
-// Moves the recorded traffic of a client side to its paths. Does so only once, because it
-// reads all hours.
+// Moves the recorded traffic of a client side to its paths. The former rows stay, with
+// zeros: an export has to send them again. Does so only once, because it reads all hours.
 absl::Status MoveToClientSide(Database* history, const std::string& uplink) {
   Statement due = history->Prepare(absl::StrCat(
       "SELECT EXISTS(SELECT 1 FROM series WHERE uplink = ?1 AND path IN ",
@@ -54,19 +54,31 @@ absl::Status MoveToClientSide(Database* history, const std::string& uplink) {
           .Bind(2, kClientSide)
           .Run());
   for (const char* table : {"hour_traffic", "day_sum", "day_traffic"}) {
-    const std::string sql = absl::StrCat(
-        "UPDATE $T SET series = (SELECT n.id FROM series o JOIN series n "
-        "USING(kind, name, destination, transport, uplink) WHERE o.id = "
-        "$T.series AND n.path = ?2 || o.path) WHERE $T.series IN (SELECT id "
-        "FROM series WHERE uplink = ?1 AND path IN ",
-        kPathsOfUplinks, ")");
+    const std::string time =
+        absl::string_view(table) == "hour_traffic" ? "start" : "day";
     NETMETER_RETURN_IF_ERROR(
-        history->Prepare(absl::StrReplaceAll(sql, {{"$T", table}}))
+        history
+            ->Prepare(absl::StrCat(
+                "INSERT INTO ", table, " SELECT t.", time, ", n.id, ",
+                CounterColumns("t.$"), " FROM ", table,
+                " t JOIN series o ON o.id = t.series JOIN series n USING(kind, "
+                "name, destination, transport, uplink) WHERE o.uplink = ?1 AND "
+                "o.path IN ",
+                kPathsOfUplinks, " AND n.path = ?2 || o.path"))
             .Bind(1, uplink)
             .Bind(2, kClientSide)
             .Run());
+    NETMETER_RETURN_IF_ERROR(
+        history
+            ->Prepare(absl::StrCat(
+                "UPDATE ", table, " SET ", CounterColumns("$ = 0"),
+                " WHERE series IN (SELECT id FROM series WHERE uplink = ? AND "
+                "path IN ",
+                kPathsOfUplinks, ")"))
+            .Bind(1, uplink)
+            .Run());
   }
-  return absl::OkStatus();
+  return RenewVersions(history);
 }
 
 }  // namespace

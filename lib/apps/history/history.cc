@@ -14,7 +14,7 @@ namespace {
 
 // "nmhi", for file(1), and to distinguish a history from any other database.
 constexpr int64_t kApplicationId = 0x6e6d6869;
-constexpr int64_t kSchemaVersion = 6;
+constexpr int64_t kSchemaVersion = 7;
 
 // docs/history.md explains it, and a test compares the two.
 constexpr char kSchema[] = R"(
@@ -92,6 +92,19 @@ CREATE TABLE five_minutes(
   PRIMARY KEY(start, uplink)) WITHOUT ROWID;
 )";
 
+// Added in version 7: the version of each part (NextVersion()). Former parts get numbers
+// that grow with their time, so that an export of all of them comes in small pieces.
+constexpr char kVersions[] = R"(
+ALTER TABLE hour ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE day ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE five_minutes ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE gap ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+UPDATE hour SET version = start;
+UPDATE day SET version = day;
+UPDATE five_minutes SET version = start;
+UPDATE gap SET version = id;
+)";
+
 absl::StatusOr<int64_t> Pragma(Database* database, absl::string_view name) {
   Statement pragma = database->Prepare(absl::StrCat("PRAGMA ", name));
   const int64_t value = pragma.Step() ? pragma.Integer(0) : 0;
@@ -110,11 +123,12 @@ absl::Status MakeTables(Database* database) {
   if (!version.ok()) return version.status();
   // Another process may have been faster.
   if (*version == kSchemaVersion) return absl::OkStatus();
-  for (const char* tables : {*version == 0 ? kSchema : kRenameUncounted,
-                             *version == 4   ? kRenameDevice
-                             : *version == 5 ? ""
-                                             : kInterfaces,
-                             *version >= 4 ? "" : kSamples}) {
+  for (const char* tables :
+       {*version == 0 ? kSchema : kRenameUncounted,
+        *version == 4   ? kRenameDevice
+        : *version == 5 ? ""
+                        : kInterfaces,
+        *version >= 4 ? "" : kSamples, kVersions, kNewIdentity}) {
     NETMETER_RETURN_IF_ERROR(database->Execute(absl::StrReplaceAll(
         tables, {{"$", CounterColumns("$ INTEGER NOT NULL")},
                  {"%", CounterColumns("t.$")}})));
@@ -134,6 +148,42 @@ absl::StatusOr<SizeUnits> ReadSizeUnits(Database* history) {
   if (!query.status().ok()) return query.status();
   return decimal ? SizeUnits::kDecimal : SizeUnits::kBinary;
 }
+
+absl::StatusOr<int64_t> NextVersion(Database* history, int64_t now) {
+  NETMETER_RETURN_IF_ERROR(
+      history
+          ->Prepare("UPDATE setting SET value = MAX(CAST(value AS INTEGER) + "
+                    "1, ?) WHERE name = 'version'")
+          .Bind(1, now)
+          .Run());
+  return ReadVersion(history);
+}
+
+absl::StatusOr<int64_t> ReadVersion(Database* history) {
+  Statement query = history->Prepare(
+      "SELECT CAST(value AS INTEGER) FROM setting WHERE name = 'version'");
+  const int64_t version = query.Step() ? query.Integer(0) : 0;
+  if (!query.status().ok()) return query.status();
+  return version;
+}
+
+absl::Status RenewVersions(Database* history) {
+  for (const char* part : {"hour", "day"}) {
+    NETMETER_RETURN_IF_ERROR(history->Execute(absl::StrReplaceAll(
+        "UPDATE $ SET version = (SELECT CAST(value AS INTEGER) FROM setting "
+        "WHERE name = 'version') + n FROM (SELECT rowid AS r, ROW_NUMBER() "
+        "OVER (ORDER BY rowid) AS n FROM $) WHERE $.rowid = r;"
+        "UPDATE setting SET value = MAX(CAST(value AS INTEGER), (SELECT "
+        "COALESCE(MAX(version), 0) FROM $)) WHERE name = 'version'",
+        {{"$", part}})));
+  }
+  return absl::OkStatus();
+}
+
+const char kNewIdentity[] = R"(
+INSERT INTO setting VALUES('host_id', lower(hex(randomblob(16))));
+INSERT INTO setting SELECT 'version', COALESCE(MAX(version), 0) FROM hour;
+)";
 
 std::string CounterColumns(absl::string_view format) {
   std::string columns;

@@ -41,6 +41,22 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
 // size_units of the meter that was recorded last; binary if the history does not have it.
 absl::StatusOr<SizeUnits> ReadSizeUnits(Database* history);
 
+// SQL for a history without a host id. A version is Unix time or later, so it begins with
+// the newest hour.
+extern const char kNewIdentity[];
+
+// The version of what a transaction is going to write: each hour, day, sample and gap has
+// that of its last change. `now` is Unix time, which versions follow, but they also grow
+// if the clock goes back. Call in a transaction.
+absl::StatusOr<int64_t> NextVersion(Database* history, int64_t now);
+
+// The newest version; 0: an earlier netmeter made this history, and none has recorded
+// since.
+absl::StatusOr<int64_t> ReadVersion(Database* history);
+
+// Gives each hour and day a new version of its own. Call in a transaction.
+absl::Status RenewVersions(Database* history);
+
 // "tx_bytes, rx_bytes, ...": the columns of the counters. Each is inserted into `format`
 // in place of "$".
 std::string CounterColumns(absl::string_view format);

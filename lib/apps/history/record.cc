@@ -98,13 +98,17 @@ absl::Status KeepSizeUnits(Database* history, SizeUnits units) {
       .Run();
 }
 
-absl::Status AddGap(Database* history, int64_t begin, int64_t end,
+absl::Status AddGap(Database* history, int64_t now, int64_t begin, int64_t end,
                     absl::string_view what) {
+  NETMETER_ASSIGN_OR_RETURN(const int64_t version, NextVersion(history, now));
   NETMETER_RETURN_IF_ERROR(
-      history->Prepare("INSERT INTO gap(begin, end, what) VALUES(?, ?, ?)")
+      history
+          ->Prepare(
+              "INSERT INTO gap(begin, end, what, version) VALUES(?, ?, ?, ?)")
           .Bind(1, begin)
           .Bind(2, end)
           .Bind(3, what)
+          .Bind(4, version)
           .Run());
   return history
       ->Prepare("DELETE FROM gap WHERE id <= (SELECT MAX(id) FROM gap) - ?")
@@ -157,7 +161,8 @@ absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
     NETMETER_RETURN_IF_ERROR(last.Run());
     // The present clock may be behind: a host without a hardware clock begins in 1970.
     NETMETER_RETURN_IF_ERROR(
-        AddGap(history, end, start < end ? std::max(end, reading.now) : start,
+        AddGap(history, reading.now, end,
+               start < end ? std::max(end, reading.now) : start,
                is_unnamed ? "unnamed" : "lost"));
   }
   NETMETER_RETURN_IF_ERROR(last.status());
@@ -187,16 +192,17 @@ absl::StatusOr<LocalHour> FindHour(Database* history, const Reading& reading,
   const int64_t elapsed = Elapsed(reading, meter);
   const int64_t expected = meter.recorded_at + elapsed;
   if (std::abs(reading.now - expected) > kClockStep) {
-    NETMETER_RETURN_IF_ERROR(AddGap(history, expected, reading.now, "clock"));
+    NETMETER_RETURN_IF_ERROR(
+        AddGap(history, reading.now, expected, reading.now, "clock"));
   }
   if (elapsed > kLate) {
-    NETMETER_RETURN_IF_ERROR(
-        AddGap(history, reading.now - elapsed, reading.now, "delayed"));
+    NETMETER_RETURN_IF_ERROR(AddGap(history, reading.now, reading.now - elapsed,
+                                    reading.now, "delayed"));
   }
   const LocalHour hour =
       HourOf(elapsed <= kHour ? reading.now - elapsed / 2 : reading.now);
   NETMETER_RETURN_IF_ERROR(
-      history->Prepare("INSERT OR IGNORE INTO hour VALUES(?, ?)")
+      history->Prepare("INSERT OR IGNORE INTO hour(start, day) VALUES(?, ?)")
           .Bind(1, hour.start)
           .Bind(2, int64_t{hour.day})
           .Run());
@@ -291,8 +297,13 @@ absl::Status AddTo(Database* history, const char* table, int64_t when,
   return add.status();
 }
 
-absl::Status AddToHour(Database* history, int64_t hour,
+absl::Status AddToHour(Database* history, int64_t hour, int64_t version,
                        const Totals& difference, SeriesIds* ids) {
+  NETMETER_RETURN_IF_ERROR(
+      history->Prepare("UPDATE hour SET version = ? WHERE start = ?")
+          .Bind(1, version)
+          .Bind(2, hour)
+          .Run());
   NETMETER_RETURN_IF_ERROR(
       AddTo(history, "hour_traffic", hour, difference, ids));
   // Uses the day that was stored with the hour: the time zone may have changed.
@@ -454,7 +465,10 @@ absl::Status FoldDay(Database* history, int64_t day) {
       {absl::StrCat("INSERT INTO day_traffic", SumOfHours(),
                     "ON CONFLICT DO UPDATE SET ",
                     CounterColumns("$ = $ + excluded.$")),
-       "INSERT OR IGNORE INTO day VALUES(?1)",
+       // A day that was sent as hours is not sent again.
+       "INSERT INTO day(day, version) SELECT day, MAX(version) FROM hour WHERE "
+       "day = ?1 GROUP BY day ON CONFLICT DO UPDATE SET version = "
+       "MAX(version, excluded.version)",
        "DELETE FROM hour_traffic WHERE start IN (SELECT start FROM hour WHERE "
        "day = ?1)",
        "DELETE FROM hour WHERE day = ?1", "DELETE FROM day_sum WHERE day = ?1",
@@ -561,9 +575,12 @@ absl::StatusOr<Recorded> Record(
                             KeepSides(history, reading->sides));
   const Totals difference = Difference(before, now);
   const Totals billed = TakeOffBill(sides, difference);
-  NETMETER_RETURN_IF_ERROR(AddToHour(history, hour->start, billed, &ids));
+  NETMETER_ASSIGN_OR_RETURN(const int64_t version,
+                            NextVersion(history, reading->now));
   NETMETER_RETURN_IF_ERROR(
-      AddToSamples(history, difference,
+      AddToHour(history, hour->start, version, billed, &ids));
+  NETMETER_RETURN_IF_ERROR(
+      AddToSamples(history, difference, version,
                    reading->now - Elapsed(*reading, *meter), reading->now));
   NETMETER_RETURN_IF_ERROR(
       ReplaceTotals(history, meter->id, before, now, &ids));

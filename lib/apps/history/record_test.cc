@@ -544,6 +544,13 @@ TEST_F(RecordTest, AHistoryOfAnEarlierVersionGoesOnOrIsRefused) {
   Count("mme", 10);
   RecordNow();
   ASSERT_TRUE(history_
+                  ->Execute("ALTER TABLE hour DROP COLUMN version; "
+                            "ALTER TABLE day DROP COLUMN version; "
+                            "ALTER TABLE gap DROP COLUMN version; "
+                            "DELETE FROM setting WHERE name IN "
+                            "('version', 'host_id')")
+                  .ok());
+  ASSERT_TRUE(history_
                   ->Execute("DROP TABLE interface; DROP TABLE five_minutes; "
                             "PRAGMA user_version=2")
                   .ok());
@@ -554,7 +561,12 @@ TEST_F(RecordTest, AHistoryOfAnEarlierVersionGoesOnOrIsRefused) {
   EXPECT_EQ(Total(), 11);
   ASSERT_TRUE(
       history_
-          ->Execute("ALTER TABLE interface RENAME COLUMN network TO device; "
+          ->Execute("ALTER TABLE hour DROP COLUMN version; "
+                    "ALTER TABLE day DROP COLUMN version; "
+                    "ALTER TABLE gap DROP COLUMN version; "
+                    "ALTER TABLE five_minutes DROP COLUMN version; "
+                    "DELETE FROM setting WHERE name IN ('version', 'host_id'); "
+                    "ALTER TABLE interface RENAME COLUMN network TO device; "
                     "UPDATE series SET kind = 'uncounted'; "
                     "PRAGMA user_version=4")
           .ok());
@@ -868,7 +880,7 @@ TEST_F(RecordTest, WhatIsNoHistoryIsRefusedAndNotTouched) {
               HasSubstr("is not a history of netmeter's"));
   unlink(other.c_str());
   Open();
-  ASSERT_TRUE(history_->Execute("PRAGMA user_version=7").ok());
+  ASSERT_TRUE(history_->Execute("PRAGMA user_version=8").ok());
   EXPECT_THAT(OpenHistory(path(), Database::Mode::kRead).status().message(),
               HasSubstr("is of a newer version"));
 }

@@ -36,7 +36,7 @@ int64_t BitsASecond(int64_t bytes) {
 }  // namespace
 
 absl::Status AddToSamples(Database* history, const Totals& difference,
-                          int64_t begin, int64_t end) {
+                          int64_t version, int64_t begin, int64_t end) {
   std::map<std::string, std::pair<int64_t, int64_t>> by_uplink;
   for (const auto& series : difference) {
     if (series.first.path != "direct") continue;
@@ -45,9 +45,9 @@ absl::Status AddToSamples(Database* history, const Totals& difference,
     bytes.second += series.second.rx_bytes();
   }
   Statement add = history->Prepare(
-      "INSERT INTO five_minutes VALUES(?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-      "tx_bytes = tx_bytes + excluded.tx_bytes, "
-      "rx_bytes = rx_bytes + excluded.rx_bytes");
+      "INSERT INTO five_minutes VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
+      "SET tx_bytes = tx_bytes + excluded.tx_bytes, "
+      "rx_bytes = rx_bytes + excluded.rx_bytes, version = excluded.version");
   // The last second of the interval is the one before `end`.
   const int64_t last = SampleOf(std::max(begin, end - 1));
   const int64_t first = SampleOf(std::max(begin, end - kMostSeconds));
@@ -64,6 +64,7 @@ absl::Status AddToSamples(Database* history, const Totals& difference,
                                    .Bind(2, uplink.first)
                                    .Bind(3, part.first)
                                    .Bind(4, part.second)
+                                   .Bind(5, version)
                                    .Run());
     }
   }

@@ -22,10 +22,11 @@
 namespace netmeter {
 namespace internal {
 
-// Adds what was counted from `begin` to `end` (Unix time). An interval of several samples
-// is spread evenly over them, because the time of its bytes is not known.
+// Adds what was counted from `begin` to `end` (Unix time), with this version. An interval
+// of several samples is spread evenly over them, because the time of its bytes is not
+// known.
 absl::Status AddToSamples(Database* history, const Totals& difference,
-                          int64_t begin, int64_t end);
+                          int64_t version, int64_t begin, int64_t end);
 
 // Deletes samples from before the first hour that the history has.
 absl::Status DropSamples(Database* history);

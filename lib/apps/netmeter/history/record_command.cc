@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/apps/history/identity.h"
 #include "lib/apps/history/record.h"
 #include "lib/apps/netmeter/commands.h"
 #include "lib/apps/netmeter/options.h"
@@ -34,6 +35,8 @@ Run it each minute, by a timer (docs/history.md has one), and before a reboot an
 host dies. A record that fails or is killed loses nothing: the next one has it.
 In the network namespace of the uplinks it also records what their interfaces
 counted, which is the total of an uplink.
+A history belongs to one machine. Another one, by the number of its hardware, puts
+it aside and begins a new one; with --adopt it goes on with it.
 The file belongs to the group of its directory, which may read it.
 
 Exit status: 0 recorded; 1 failed, one line on stderr says why; 2 wrong usage.
@@ -41,6 +44,7 @@ Exit status: 0 recorded; 1 failed, one line on stderr says why; 2 wrong usage.
 Examples:
   netmeter record
   netmeter record --database /mnt/history.db --keep-hours 365
+  netmeter record --adopt   after the disk has moved to a new machine
 )";
 
 // Readers of the meter may read its history: the directory and the files in it get the
@@ -162,6 +166,8 @@ class RecordCommand : public Command {
         .Type("DAYS")
         .InRange(1, 36600)
         .ShowDefault();
+    flags->AddFlag("--adopt", &adopt_,
+                   "Go on with a history of another machine");
     flags->AddFlag("--verbose", &verbose_, "Print what was recorded");
     AddUnits(flags, &sizes_);
     flags->SetFooter(kRecordFooter);
@@ -184,6 +190,14 @@ class RecordCommand : public Command {
     const auto history = OpenHistory(database_, Database::Mode::kCreate);
     if (!history.ok()) return FailToWrite(history.status());
     ShareWithDirectory(database_);
+    const auto aside = KeepToMachine(history->get(), ReadMachine(), adopt_);
+    if (!aside.ok()) return FailToWrite(aside.status());
+    if (!aside->empty()) {
+      std::cerr << "netmeter: note: " << database_
+                << " is of another machine: it is now in " << *aside
+                << ", and a new history begins (docs/history.md, \"Another "
+                   "machine\")\n";
+    }
     const auto recorded = Record(history->get(), options_, [&] {
       return ReadAll(**meter, options_.pin_dir);
     });
@@ -206,6 +220,7 @@ class RecordCommand : public Command {
 
   std::string database_;
   RecordOptions options_;
+  bool adopt_ = false;
   bool verbose_ = false;
   SizeOptions sizes_;
 };
