@@ -42,7 +42,7 @@ ROOMS = {
     "apps/connections": ("base", "netlink", "reader"),
     "apps/history": ("base", "netlink", "reader"),
     "apps/budgets": ("base", "reader", "apps/history"),
-    "apps/export": ("base", "apps/history"),
+    "apps/export": ("base", "reader", "apps/history", "apps/budgets"),
     "apps/exporter": ("base", "publish", "apps/budgets"),
     "apps/fds": ("base", "reader"),
     "apps/netmeter": ("base", "reader", "apps/history"),

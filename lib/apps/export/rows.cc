@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/apps/export/rows.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/apps/history/calendar.h"
+#include "lib/apps/history/identity.h"
+#include "lib/apps/history/usage.h"
+#include "lib/base/csv.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text.h"
+#include "lib/base/version.h"
+#include "lib/reader/difference.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// A read transaction: all statements see one state. SQLite ends it with the connection.
+class Snapshot {
+ public:
+  explicit Snapshot(Database* database) : database_(database) {
+    status_ = database->Execute("BEGIN");
+  }
+  ~Snapshot() { database_->Execute("COMMIT").IgnoreError(); }
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+  const absl::Status& status() const { return status_; }
+
+ private:
+  Database* database_;
+  absl::Status status_;
+};
+
+// What changes together: an hour, a day, the samples of one start, a gap.
+std::string Parts(const ExportOptions& options) {
+  std::string parts = absl::StrCat(
+      "SELECT version, 'gap', id FROM gap UNION ALL "
+      "SELECT MAX(version), 'day', day FROM (SELECT day, version FROM hour "
+      "UNION ALL SELECT day, version FROM day) ",
+      // A day that is folded has no hours, or those that were recorded afterwards.
+      options.by == ExportBy::kHour ? "WHERE day IN (SELECT day FROM day)" : "",
+      " GROUP BY day");
+  if (options.by == ExportBy::kHour) {
+    absl::StrAppend(&parts,
+                    " UNION ALL SELECT version, 'hour', start FROM hour WHERE "
+                    "day NOT IN (SELECT day FROM day)");
+  }
+  if (options.samples) {
+    absl::StrAppend(&parts,
+                    " UNION ALL SELECT DISTINCT version, 'sample', start FROM "
+                    "five_minutes");
+  }
+  return parts;
+}
+
+// The version from which on rows have to wait: that of the running hour or day. A cursor
+// beyond it would leave out what that hour has now, if nothing is added to it any more.
+absl::StatusOr<int64_t> VersionOfRunning(Database* history,
+                                         const ExportOptions& options) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  if (options.running) return kNone;
+  const LocalHour hour = HourOf(options.now);
+  Statement query = history->Prepare(
+      options.by == ExportBy::kHour
+          ? "SELECT MIN(version) FROM hour WHERE start = ?"
+          : "SELECT MAX(version) FROM (SELECT day, version FROM hour UNION ALL "
+            "SELECT day, version FROM day) WHERE day = ?");
+  query.Bind(1, options.by == ExportBy::kHour ? hour.start : hour.day);
+  const int64_t version = query.Step() ? query.Integer(0) : 0;
+  if (!query.status().ok()) return query.status();
+  return version == 0 ? kNone : version;
+}
+
+// The columns of a series and its counters, in the order of AddSeries().
+std::string SeriesColumns() {
+  return absl::StrCat(
+      "s.uplink, s.kind, s.name, s.destination, s.transport, s.path, ",
+      CounterColumns("SUM(t.$)"));
+}
+
+void AddSeries(const Statement& query, ExportRow* row) {
+  int column = 0;
+  for (const char* name :
+       {"uplink", "kind", "service", "destination", "transport", "path"}) {
+    (*row)[name] = query.Text(column++);
+  }
+  for (const RecordedCounter& counter : kRecordedCounters) {
+    (*row)[counter.name] = query.Integer(column++);
+  }
+}
+
+class PieceReader {
+ public:
+  PieceReader(Database* history, std::string host_id)
+      : host_id_(std::move(host_id)),
+        host_(history->Prepare("SELECT id, boot_id, recorded_at FROM meter "
+                               "ORDER BY id DESC LIMIT 1")),
+        day_of_hour_(history->Prepare("SELECT day FROM hour WHERE start = ?")),
+        hour_(history->Prepare(absl::StrCat(
+            "SELECT ", SeriesColumns(),
+            " FROM hour_traffic t JOIN series s ON s.id = t.series WHERE "
+            "t.start = ? GROUP BY s.id"))),
+        day_(history->Prepare(absl::StrCat(
+            "SELECT ", SeriesColumns(), " FROM (SELECT series, ",
+            CounterColumns("$"),
+            " FROM day_traffic WHERE day = ?1 UNION ALL SELECT series, ",
+            CounterColumns("$"),
+            " FROM hour_traffic WHERE start IN (SELECT start FROM hour WHERE "
+            "day = ?1)) t JOIN series s ON s.id = t.series GROUP BY s.id"))),
+        gap_(
+            history->Prepare("SELECT begin, end, what FROM gap WHERE id = ?")) {
+  }
+
+  absl::Status AddHost(int64_t version, std::vector<ExportRow>* rows) {
+    if (host_.Step()) {
+      ExportRow row = RowOf("host", version);
+      row["meter"] = host_.Integer(0);
+      row["boot_id"] = host_.Text(1);
+      row["recorded"] = FormatUtc(host_.Integer(2));
+      row["netmeter"] = kVersion;
+      rows->push_back(std::move(row));
+    }
+    return host_.status();
+  }
+
+  absl::Status AddHour(int64_t version, int64_t start,
+                       std::vector<ExportRow>* rows) {
+    ExportRow row = RowOf("hour", version);
+    row["day"] = day_of_hour_.Bind(1, start).Step()
+                     ? FormatDay(static_cast<Day>(day_of_hour_.Integer(0)))
+                     : "";
+    NETMETER_RETURN_IF_ERROR(day_of_hour_.Run());
+    row["hour"] = FormatUtc(start);
+    return AddTraffic(start, std::move(row), &hour_, rows);
+  }
+
+  absl::Status AddDay(int64_t version, int64_t day,
+                      std::vector<ExportRow>* rows) {
+    ExportRow row = RowOf("day", version);
+    row["day"] = FormatDay(static_cast<Day>(day));
+    return AddTraffic(day, std::move(row), &day_, rows);
+  }
+
+  absl::Status AddSamples(Database* history, int64_t version, int64_t start,
+                          std::vector<ExportRow>* rows) {
+    // Not a member: an earlier history has no samples.
+    Statement query = history->Prepare(
+        "SELECT uplink, tx_bytes, rx_bytes FROM five_minutes WHERE start = ? "
+        "AND version = ?");
+    query.Bind(1, start).Bind(2, version);
+    while (query.Step()) {
+      ExportRow row = RowOf("sample", version);
+      row["day"] = FormatDay(HourOf(start).day);
+      row["start"] = FormatUtc(start);
+      row["uplink"] = query.Text(0);
+      row["tx_bytes"] = query.Integer(1);
+      row["rx_bytes"] = query.Integer(2);
+      rows->push_back(std::move(row));
+    }
+    return query.status();
+  }
+
+  absl::Status AddGap(int64_t version, int64_t number,
+                      std::vector<ExportRow>* rows) {
+    gap_.Bind(1, number);
+    while (gap_.Step()) {
+      ExportRow row = RowOf("gap", version);
+      row["number"] = number;
+      row["start"] = FormatUtc(gap_.Integer(0));
+      row["end"] = FormatUtc(gap_.Integer(1));
+      row["what"] = gap_.Text(2);
+      rows->push_back(std::move(row));
+    }
+    return gap_.status();
+  }
+
+ private:
+  ExportRow RowOf(const char* kind, int64_t version) const {
+    return {{"row", kind}, {"host_id", host_id_}, {"version", version}};
+  }
+
+  static absl::Status AddTraffic(int64_t time, ExportRow row, Statement* query,
+                                 std::vector<ExportRow>* rows) {
+    query->Bind(1, time);
+    while (query->Step()) {
+      AddSeries(*query, &row);
+      rows->push_back(row);
+    }
+    return query->status();
+  }
+
+  const std::string host_id_;
+  Statement host_, day_of_hour_, hour_, day_, gap_;
+};
+
+// The columns of CSV, in the order of the rows in docs/fleet-bill.md.
+constexpr const char* kColumns[] = {"row",
+                                    "host_id",
+                                    "host",
+                                    "labels",
+                                    "version",
+                                    "day",
+                                    "hour",
+                                    "uplink",
+                                    "kind",
+                                    "service",
+                                    "destination",
+                                    "transport",
+                                    "path",
+                                    "tx_bytes",
+                                    "rx_bytes",
+                                    "tx_packets",
+                                    "rx_packets",
+                                    "tx_payload_bytes",
+                                    "rx_payload_bytes",
+                                    "tx_retransmit_bytes",
+                                    "number",
+                                    "start",
+                                    "end",
+                                    "what",
+                                    "meter",
+                                    "boot_id",
+                                    "recorded",
+                                    "netmeter",
+                                    "budget",
+                                    "from",
+                                    "to",
+                                    "limit_bytes",
+                                    "used_bytes",
+                                    "percent"};
+
+}  // namespace
+
+absl::StatusOr<ExportPiece> ReadPiece(Database* history,
+                                      const ExportOptions& options,
+                                      int64_t since) {
+  const Snapshot snapshot(history);
+  if (!snapshot.status().ok()) return snapshot.status();
+  NETMETER_ASSIGN_OR_RETURN(std::string host_id, ReadHostId(history));
+  NETMETER_ASSIGN_OR_RETURN(const int64_t newest, ReadVersion(history));
+  NETMETER_ASSIGN_OR_RETURN(const int64_t running,
+                            VersionOfRunning(history, options));
+  PieceReader reader(history, std::move(host_id));
+  ExportPiece piece;
+  piece.version = since;
+  NETMETER_RETURN_IF_ERROR(reader.AddHost(newest, &piece.rows));
+  Statement parts = history->Prepare(
+      absl::StrCat("SELECT * FROM (", Parts(options),
+                   ") WHERE version > ?1 AND version < ?2 ORDER BY 1, 2, 3"));
+  parts.Bind(1, since).Bind(2, running);
+  while (parts.Step()) {
+    const int64_t version = parts.Integer(0);
+    const std::string what = parts.Text(1);
+    const int64_t number = parts.Integer(2);
+    // A cursor separates versions.
+    if (version != piece.version && piece.rows.size() > options.piece_rows) {
+      return piece;
+    }
+    piece.version = version;
+    NETMETER_RETURN_IF_ERROR(
+        what == "hour"  ? reader.AddHour(version, number, &piece.rows)
+        : what == "day" ? reader.AddDay(version, number, &piece.rows)
+        : what == "gap"
+            ? reader.AddGap(version, number, &piece.rows)
+            : reader.AddSamples(history, version, number, &piece.rows));
+  }
+  if (!parts.status().ok()) return parts.status();
+  piece.is_last = true;
+  return piece;
+}
+
+absl::StatusOr<std::vector<ExportRow>> BudgetRows(Database* history,
+                                                  const Budget& budget,
+                                                  int64_t begin, int64_t now) {
+  NETMETER_ASSIGN_OR_RETURN(const std::string host_id, ReadHostId(history));
+  NETMETER_ASSIGN_OR_RETURN(const int64_t version, ReadVersion(history));
+  NETMETER_ASSIGN_OR_RETURN(const int64_t first, FirstRecord(history));
+  std::vector<ExportRow> rows;
+  // From the present period back.
+  int64_t at = now;
+  for (int i = 0; i < kMostPeriods && at >= std::max(begin, first); ++i) {
+    const auto state = ReadBudgetState(history, budget, at);
+    if (!state.ok()) return state.status();
+    rows.push_back({{"row", "budget"},
+                    {"host_id", host_id},
+                    {"version", version},
+                    {"budget", ToUtf8(budget.name)},
+                    {"from", FormatDay(state->period.from)},
+                    {"to", FormatDay(state->period.to)},
+                    {"uplink", ToUtf8(budget.uplink)},
+                    {"limit_bytes", budget.limit},
+                    {"used_bytes", state->used},
+                    {"percent", state->percent}});
+    at = StartOf(state->period.from) - 1;
+  }
+  return rows;
+}
+
+std::string FormatJsonLines(const std::vector<ExportRow>& rows,
+                            const std::string& origin) {
+  std::string text;
+  for (const ExportRow& row : rows) {
+    text += row.dump(-1, ' ', false, ExportRow::error_handler_t::replace);
+    text.pop_back();
+    absl::StrAppend(&text, origin, "}\n");
+  }
+  return text;
+}
+
+std::string CsvHeader() { return absl::StrJoin(kColumns, ",") + "\n"; }
+
+std::string FormatCsv(const std::vector<ExportRow>& rows,
+                      const std::string& origin) {
+  const ExportRow same = ExportRow::parse(
+      absl::StrCat("{", origin.empty() ? "" : origin.substr(1), "}"));
+  std::string text;
+  for (const ExportRow& row : rows) {
+    const char* separator = "";
+    for (const char* column : kColumns) {
+      const ExportRow& from = same.contains(column) ? same : row;
+      const auto value = from.find(column);
+      absl::StrAppend(&text, separator,
+                      value == from.end()  ? ""
+                      : value->is_string() ? CsvField(value->get<std::string>())
+                      : value->is_object() ? CsvField(value->dump())
+                                           : value->dump());
+      separator = ",";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter export`: the history as rows, for a store that has many gateways.
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <functional>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/apps/budgets/budget.h"
+#include "lib/apps/connections/origin.h"
+#include "lib/apps/export/cursor.h"
+#include "lib/apps/export/estimate.h"
+#include "lib/apps/export/http.h"
+#include "lib/apps/export/rows.h"
+#include "lib/apps/history/identity.h"
+#include "lib/apps/netmeter/commands.h"
+#include "lib/apps/netmeter/options.h"
+#include "lib/base/standard_output.h"
+#include "lib/base/status_util.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kExportFooter[] = R"(
+Each row has a key and a version that grows. A store that keeps the newest row of each
+key is right, whatever arrives twice, late or in another order. docs/fleet-bill.md has
+the rows, and a schema for ClickHouse and DuckDB.
+
+--to URL sends pieces of some 20,000 rows by HTTP POST, with gzip. The receiver confirms
+each by a status of 200 to 299. Nothing is tried again: the next call does so.
+--since-last sends only what changed since the last call with the same cursor, which
+moves when the receiver has confirmed, or when FILE is on the disk. So nothing is lost
+while the receiver is away: the history waits. Without --running, the present hour (or
+day) waits until it is over.
+
+Exit status: 0 sent; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter export
+  netmeter export --by day --to november.ndjson
+  netmeter export --since-last --token-file /etc/netmeter/token --to \
+    'https://centre.example:8443/?query=INSERT+INTO+netmeter.rows+FORMAT+JSONEachRow'
+  netmeter export --estimate
+)";
+
+class ExportCommand : public Command {
+ public:
+  std::string Name() const override { return "export"; }
+
+  std::string Description() const override {
+    return "Sends the history to a store that has many gateways";
+  }
+
+  void Declare(Flags* flags) override {
+    AddDatabase(flags, &database_);
+    flags
+        ->AddOption("--to", &receiver_.url,
+                    "Where to: a new file, -, or a URL of HTTP or HTTPS")
+        .Type("FILE|-|URL")
+        .ShowDefault();
+    flags
+        ->AddChoice("--by", &options_.by,
+                    std::map<std::string, ExportBy>{{"hour", ExportBy::kHour},
+                                                    {"day", ExportBy::kDay}},
+                    "The time of a row")
+        .Type("WHAT")
+        .Default("hour");
+    flags->AddFlag("--samples", &options_.samples,
+                   "Also each uplink's bytes in five minutes, for percentiles");
+    flags->AddFlag("--running", &options_.running,
+                   "Also the hour, or day, that is not over");
+    const Option since_last = flags->AddFlag(
+        "--since-last", &since_last_, "Only what the last call did not send");
+    flags->AddOption("--cursor", &cursor_, "With --since-last: how far it is")
+        .Type("FILE")
+        .Needs(since_last)
+        .ShowDefault();
+    flags->AddOption("--label", &labels_, "A label of each row")
+        .Type("KEY=VALUE");
+    flags
+        ->AddOption("--token-file", &receiver_.token_file,
+                    "A file with a token for the receiver, sent as\n"
+                    "Authorization: Bearer")
+        .Type("FILE");
+    flags
+        ->AddOption("--ca-file", &receiver_.ca_file,
+                    "Trust these certificates (PEM), not those of the host")
+        .Type("FILE");
+    flags->AddOption("--budgets", &budgets_, "The budget file, if it exists")
+        .Type("FILE")
+        .ShowDefault();
+    const Option csv = flags->AddFlag("--csv", &csv_,
+                                      "Print comma-separated values, not JSON");
+    flags
+        ->AddFlag("--estimate", &estimate_,
+                  "Print how many bytes a month a URL takes on the link")
+        .Excludes(since_last)
+        .Excludes(csv);
+    flags->AddFlag("--verbose", &verbose_, "Print how many rows were sent");
+    flags->SetFooter(kExportFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    NETMETER_ASSIGN_OR_RETURN(origin_, Origin::Make(labels_));
+    options_.now = time(nullptr);
+    is_url_ = absl::StrContains(receiver_.url, "://");
+    if (receiver_.url.empty()) {
+      return absl::InvalidArgumentError("--to: expected FILE, - or a URL");
+    }
+    if (!is_url_ && !(receiver_.token_file + receiver_.ca_file).empty()) {
+      return absl::InvalidArgumentError(
+          "--token-file and --ca-file: need --to URL");
+    }
+    if (is_url_ && csv_) {
+      return absl::InvalidArgumentError("--csv: a URL gets JSON");
+    }
+    if (since_last_ && receiver_.url == "-") {
+      return absl::InvalidArgumentError(
+          "--since-last: needs --to FILE or URL, because nothing confirms what "
+          "a pipe has");
+    }
+    if (is_url_) return CheckReceiver(receiver_);
+    return absl::OkStatus();
+  }
+
+  int Run() override {
+    const auto history = OpenHistory(database_, Database::Mode::kRead);
+    if (!history.ok()) return Fail(history.status().message());
+    if (estimate_) {
+      const auto text =
+          EstimateExport(history->get(), options_, origin_.json());
+      return text.ok() ? Print(*text) : Fail(text.status().message());
+    }
+    const absl::Status sent = Send(history->get());
+    // The reader of a pipe has gone.
+    if (absl::IsCancelled(sent)) return kExitError;
+    return sent.ok() ? 0 : Fail(sent.message());
+  }
+
+ private:
+  // Finds the version after which to begin.
+  absl::StatusOr<Cursor> Begin(Database* history) const {
+    Cursor cursor;
+    cursor.receiver = ReceiverName(receiver_.url);
+    cursor.by = options_.by == ExportBy::kHour ? "hour" : "day";
+    NETMETER_ASSIGN_OR_RETURN(cursor.host_id, ReadHostId(history));
+    if (!since_last_) return cursor;
+    const auto last = ReadCursor(cursor_);
+    if (absl::IsNotFound(last.status())) return cursor;
+    if (!last.ok()) return last.status();
+    if (last->host_id != cursor.host_id || last->receiver != cursor.receiver) {
+      return cursor;
+    }
+    if (last->by != cursor.by) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "--by ", cursor.by, ": ", cursor_, " is of --by ", last->by, " (rm ",
+          cursor_, " to send everything again by ", cursor.by, ")"));
+    }
+    NETMETER_ASSIGN_OR_RETURN(const int64_t newest, ReadVersion(history));
+    if (last->version > newest) {
+      std::cerr << "netmeter: note: " << database_
+                << " is older than what was sent (restored from a backup?): "
+                   "everything is sent again\n";
+      return cursor;
+    }
+    cursor.version = last->version;
+    return cursor;
+  }
+
+  // Appends the budgets to *rows. One that cannot be read is a note.
+  absl::Status AddBudgets(Database* history, int64_t since,
+                          std::vector<ExportRow>* rows) const {
+    const auto budgets = ReadBudgetFile(budgets_);
+    if (absl::IsNotFound(budgets.status()) && budgets_ == kDefaultBudgets) {
+      return absl::OkStatus();
+    }
+    if (!budgets.ok()) return budgets.status();
+    for (const Budget& budget : *budgets) {
+      auto of_budget = BudgetRows(history, budget, since, options_.now);
+      if (absl::IsInvalidArgument(of_budget.status())) {
+        std::cerr << "netmeter: note: " << of_budget.status().message() << "\n";
+        continue;
+      }
+      if (!of_budget.ok()) return of_budget.status();
+      rows->insert(rows->end(), of_budget->begin(), of_budget->end());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Send(Database* history) {
+    NETMETER_ASSIGN_OR_RETURN(Cursor cursor, Begin(history));
+    const int64_t since = cursor.version;
+    std::optional<NewFile> file;
+    if (!is_url_ && receiver_.url != "-") {
+      if (access(receiver_.url.c_str(), F_OK) == 0) {
+        return absl::AlreadyExistsError(absl::StrCat(
+            receiver_.url, " exists: choose another name, or move it away"));
+      }
+      auto created = NewFile::Create(receiver_.url);
+      if (!created.ok()) return created.status();
+      file.emplace(*std::move(created));
+    }
+    size_t count = 0, pieces = 0;
+    for (bool is_last = false; !is_last;) {
+      NETMETER_ASSIGN_OR_RETURN(ExportPiece piece,
+                                ReadPiece(history, options_, cursor.version));
+      is_last = piece.is_last;
+      if (is_last) {
+        NETMETER_RETURN_IF_ERROR(AddBudgets(history, since, &piece.rows));
+      }
+      const std::string text =
+          csv_ ? (pieces == 0 ? CsvHeader() : "") +
+                     FormatCsv(piece.rows, origin_.json())
+               : FormatJsonLines(piece.rows, origin_.json());
+      NETMETER_RETURN_IF_ERROR(is_url_ ? Post(receiver_, text)
+                               : file  ? file->Write(text)
+                                       : WriteToStandardOutput(text));
+      cursor.version = piece.version;
+      if (is_url_ && since_last_) {
+        NETMETER_RETURN_IF_ERROR(WriteCursor(cursor_, cursor));
+      }
+      count += piece.rows.size();
+      ++pieces;
+    }
+    if (file) {
+      NETMETER_RETURN_IF_ERROR(file->Commit());
+      if (since_last_) NETMETER_RETURN_IF_ERROR(WriteCursor(cursor_, cursor));
+    }
+    if (verbose_) {
+      std::cerr << "netmeter: sent " << count << " rows in " << pieces
+                << " pieces\n";
+    }
+    return absl::OkStatus();
+  }
+
+  std::string database_;
+  HttpReceiver receiver_ = MakeReceiver();
+  bool is_url_ = false;
+  ExportOptions options_;
+  bool since_last_ = false;
+  std::string cursor_ = kDefaultCursor;
+  std::vector<std::string> labels_;
+  Origin origin_;
+  std::string budgets_ = kDefaultBudgets;
+  bool csv_ = false;
+  bool estimate_ = false;
+  bool verbose_ = false;
+
+  static HttpReceiver MakeReceiver() {
+    HttpReceiver receiver;
+    receiver.url = "-";
+    return receiver;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewExportCommand() {
+  return std::make_unique<ExportCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter
