@@ -193,9 +193,10 @@ py::tuple ToPython(const Health& h) {
     misattributed.append(py::make_tuple(row.unit, row.reason, row.count));
   }
   return py::make_tuple(Text(h.version), Text(h.abi), Text(h.kernel),
-                        Text(h.cgroup), h.start_time_ns, h.load_time_ns,
-                        h.series, h.max_series, h.names, h.max_names,
-                        h.evicted_series, h.evicted_names, misattributed);
+                        Text(h.cgroup), Text(h.config_hash), h.start_time_ns,
+                        h.load_time_ns, h.series, h.max_series, h.names,
+                        h.max_names, h.evicted_series, h.evicted_names,
+                        misattributed);
 }
 
 py::tuple ToPython(const UplinkCounts& c) {

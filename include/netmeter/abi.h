@@ -377,13 +377,16 @@ struct nm_info {
   /* CLOCK_BOOTTIME since when forwarded packets are counted. An interface whose stay
      began earlier has forwarded packets without a name. 0: they are not counted. */
   nm_u64 forwarded_since_ns;
-  nm_u64 reserved[16];
+  /* The hash of the configuration, as `netmeter-loader check` prints it for a file: the
+     same on each host. 0: a loader that does not know this field. */
+  nm_u64 config_hash;
+  nm_u64 reserved[15];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
                      NM_SUFFIXES_BYTES + 4 + 6 * 1 + 2 * NM_MAX_UPLINKS +
-                     2 * 4 + 2 * 2 + 6 + 2 * 8 + 16 * 8);
+                     2 * 4 + 2 * 2 + 6 + 3 * 8 + 15 * 8);
 
 /*
  * Uplinks. These are hash maps, and `uplink_names` a trie, so a reader of them calls

@@ -16,6 +16,7 @@
 //   netmeter_up                      gauge: 1, or 0 if the meter cannot be
 //                                    read; then it is the only family
 //   netmeter_build_info              gauge {version, abi, kernel}: 1
+//   netmeter_config_info             gauge {hash, version}: 1
 //   netmeter_start_time_seconds      gauge: when counting began, Unix time
 //   netmeter_omitted_services        gauge, in kUnregistered only: how many
 //                                    services this scope leaves out

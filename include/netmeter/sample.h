@@ -178,6 +178,9 @@ struct Health {
   std::string abi;      // of the maps (abi.h): "1.0"
   std::string kernel;   // at the load, as uname -r prints it
   std::string cgroup;   // whose traffic is counted
+  // The hash of the loaded configuration, in 16 hex digits, as `netmeter-loader check`
+  // prints it for a file. Empty: a loader that does not know this field.
+  std::string config_hash;
   // CLOCK_BOOTTIME when counting began, and of the last load or upgrade. They do not
   // change when the clock is set. Unix time, by the current clock, is
   // CLOCK_REALTIME - CLOCK_BOOTTIME + this.

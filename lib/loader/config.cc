@@ -1182,6 +1182,12 @@ uint64_t HashOf(absl::string_view bytes) {
   return hash;
 }
 
+uint64_t HashOfConfig(const Config& config) {
+  Config settings = config;
+  settings.sources.clear();
+  return HashOf(ConfigAsYaml(settings, Keys::kChanged));
+}
+
 SourceRanks RanksOf(const std::vector<std::string>& sources) {
   SourceRanks ranks = {};
   for (size_t i = 0; i < sources.size(); ++i) {

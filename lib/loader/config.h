@@ -150,6 +150,10 @@ std::vector<std::string> WhatHasNoEffect(const Config& config);
 // no protection against deliberate collisions.
 uint64_t HashOf(absl::string_view bytes);
 
+// The hash for nm_info.config_hash. Comments, the order of keys, keys that have their default,
+// pin_dir and cgroup make no difference.
+uint64_t HashOfConfig(const Config& config);
+
 // --- As the programs see it ---
 
 // Indexed by enum nm_source: the position in the list, from 1 on; 0: not in it.

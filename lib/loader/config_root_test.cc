@@ -54,6 +54,21 @@ class ConfigRootTest : public LoaderRootTest {
 
 void ChangeNothing(Config*) {}
 
+TEST_F(ConfigRootTest, StatusHasTheHashOfTheLoadedConfiguration) {
+  const auto hash = [&] {
+    const auto status = GetStatus(config_.pin_dir);
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? status->info.config_hash : 0;
+  };
+  config_.services = {"mme"};
+  ASSERT_EQ(MustLoad(), Action::kLoaded);
+  EXPECT_EQ(hash(), HashOfConfig(config_));
+  MustChange([](Config* config) { config->services = {"pipelined"}; });
+  EXPECT_NE(hash(), HashOfConfig(config_));
+  MustChange([](Config* config) { config->services = {"mme"}; });
+  EXPECT_EQ(hash(), HashOfConfig(config_));
+}
+
 // `load --max-series 8192`, which the documentation recommends, dropped the
 // services, aliases and destinations that were loaded, without a word.
 TEST_F(ConfigRootTest, ALoadKeepsWhatItIsNotToldToChange) {

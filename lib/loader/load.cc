@@ -342,6 +342,7 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
   const nm_info& info = plan.meter.info;
   return plan.upgrade && plan.meter.state == MeterState::kLoaded &&
          info.build_id == BuildId() && info.config_id == plan.config_id &&
+         info.config_hash == HashOfConfig(plan.config) &&
          TextOf(info.version) == kVersion && pins.Has(kCommandPin) &&
          AllIdsAreOut(pins, info);
 }
@@ -598,6 +599,7 @@ nm_info MakeInfo(const Plan& plan) {
   info.build_id = BuildId();
   // No configuration has id 0, so the next load finds something to do.
   info.config_id = plan.features.any_off_for_now() ? 0 : plan.config_id;
+  info.config_hash = HashOfConfig(config);
   info.cgroup_id = plan.cgroup.id;
   CopyText(kVersion, info.version);
   CopyText(KernelRelease(), info.kernel);

@@ -343,6 +343,10 @@ std::string StatusAsText(const MeterStatus& status) {
                               libbpf_num_possible_cpus(), " possible CPUs")});
   meter.Add({"counting since", TimeOf(info.created_ns)});
   meter.Add({"loaded at", TimeOf(info.loaded_ns)});
+  meter.Add(
+      {"configuration", info.config_hash == 0
+                            ? "loaded by an older version: no hash"
+                            : absl::StrFormat("hash %016x", info.config_hash)});
   meter.Add({"adds", absl::StrCat("received ", status.adds_received, ", sent ",
                                   status.adds_sent)});
   AddDamage(status, &meter);
@@ -387,6 +391,8 @@ std::string StatusAsJson(const MeterStatus& status) {
     json["version"] = TextOf(info.version);
     json["abi"] = absl::StrCat(info.abi_major, ".", info.abi_minor);
     json["build_id"] = absl::StrFormat("%016x", info.build_id);
+    json["config_hash"] =
+        info.config_hash == 0 ? "" : absl::StrFormat("%016x", info.config_hash);
     json["kernel"] = TextOf(info.kernel);
     json["cgroup"] = TextOf(info.cgroup);
     json["cgroup_id"] = info.cgroup_id;

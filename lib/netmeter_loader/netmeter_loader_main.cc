@@ -95,7 +95,8 @@ Exit status: 0 loaded, upgraded, or nothing to do; 1 failed, one line on stderr
 says why, and the present state; 2 wrong usage.)";
 
 constexpr char kCheckEpilog[] =
-    R"(Prints the keys whose values are not the defaults, and notes: on settings without
+    R"(Prints the keys whose values are not the defaults; a hash, which netmeter_config_info
+and status have when this configuration is loaded, on each host; and notes: on settings without
 effect, such as a rule behind one that matches all of its packets, and on uplinks that
 count nothing on this host now, such as one without an interface. Without uplinks it
 offers one for the default route. Needs no root.
@@ -281,7 +282,9 @@ int RunCheck(const std::string& path) {
   const std::string offer = OfferUplinks(config);
   if (!offer.empty()) notes.push_back(offer);
   return Print(absl::StrCat("netmeter-loader: ", ToTerminal(path),
-                            ": no errors", keys, "\n", NotesAsText(notes)));
+                            ": no errors", keys, "; hash ",
+                            absl::Hex(HashOfConfig(config), absl::kZeroPad16),
+                            "\n", NotesAsText(notes)));
 }
 
 int RunUnload(const std::string& pin_dir, bool quiet) {

@@ -13,6 +13,7 @@
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -100,14 +101,26 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatCountsNothing) {
     std::ofstream(file) << text;
     return RunLoader("check " + file);
   };
+  // The hash is that of the settings, not of the file.
+  const auto hash_of = [](const Result& checked) {
+    const size_t start = checked.output.find("; hash ");
+    return start == std::string::npos ? ""
+                                      : checked.output.substr(start + 7, 16);
+  };
+  const std::string hash = hash_of(check("services: [mme]\nmax_series: 99\n"));
+  EXPECT_THAT(hash, MatchesRegex("[0-9a-f]{16}"));
+  EXPECT_EQ(hash_of(check("# later\nmax_series: 99\nmax_names: 4096\n"
+                          "pin_dir: /run/other\nservices: [\"mme\"]\n")),
+            hash);
+  EXPECT_NE(hash_of(check("services: [mme]\nmax_series: 98\n")), hash);
   Result result = check("# services: [mme]\n");
   EXPECT_EQ(result.exit_status, 0);
   // A host with a default route is offered an uplink.
   EXPECT_THAT(result.output, StartsWith("netmeter-loader: " + file +
-                                        ": no errors: only defaults\n"));
+                                        ": no errors: only defaults; hash "));
   EXPECT_THAT(
       check("pin_dir: /run/other\n").output,
-      StartsWith("netmeter-loader: " + file + ": no errors: pin_dir\n"));
+      StartsWith("netmeter-loader: " + file + ": no errors: pin_dir; hash "));
   result = check(
       "services: [mme]\n"
       "uplinks: {satellite: [nosuch0, lo]}\n"
@@ -117,7 +130,10 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatCountsNothing) {
   EXPECT_EQ(
       result.output,
       "netmeter-loader: " + file +
-          ": no errors: services, destinations, uplinks, forwarded_clients\n"
+          ": no errors: services, destinations, uplinks, forwarded_clients; "
+          "hash " +
+          hash_of(result) +
+          "\n"
           "netmeter-loader: note: destinations: rule 2 (dns) has no effect: "
           "rule 1 (all) comes first and matches everything that it matches\n"
           "netmeter-loader: note: forwarded_clients: lan: no such uplink\n"

@@ -146,6 +146,13 @@ void AddMeter(const Health& health, const FamilySet& chosen,
             {"kernel", ToUtf8(health.kernel)}},
            1);
   info.MoveTo(families);
+  Builder config(FamilyId::kConfigInfo, chosen);
+  if (!health.config_hash.empty()) {
+    config.Add({{"hash", ToUtf8(health.config_hash)},
+                {"version", ToUtf8(health.version)}},
+               1);
+  }
+  config.MoveTo(families);
   AddNumber(FamilyId::kStartTime, UnixTimeNs(health.start_time_ns) / 1000000000,
             chosen, families);
 }

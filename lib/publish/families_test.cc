@@ -386,6 +386,7 @@ TEST(Families, HealthIsWhatTheMeterSays) {
   health.version = "1.2.3";
   health.abi = "1.1";
   health.kernel = "6.1.0-\xff";
+  health.config_hash = "0123456789abcdef";
   health.series = 3;
   health.max_series = 4096;
   health.misattributed = {{"packets", "series_full", 11},
@@ -401,6 +402,7 @@ TEST(Families, HealthIsWhatTheMeterSays) {
        {"netmeter_up 1", "netmeter_series 3", "netmeter_series_limit 4075",
         "netmeter_build_info{version=\"1.2.3\",abi=\"1.1\","
         "kernel=\"6.1.0-\\\\xff\"} 1",
+        "netmeter_config_info{hash=\"0123456789abcdef\",version=\"1.2.3\"} 1",
         "netmeter_misattributed_packets_total{reason=\"series_full\"} 11",
         "netmeter_misattributed_packets_total{reason=\"series_over_quota\"} 17",
         "netmeter_misattributed_packets_total{reason=\"storage_failed\"} 14",

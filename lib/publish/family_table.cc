@@ -36,6 +36,10 @@ constexpr FamilyInfo kTable[] = {
      "Always 1. Version of the loader, ABI of the maps, and kernel on which "
      "they were loaded.",
      FamilyType::kGauge},
+    {FamilyId::kConfigInfo, "netmeter_config_info",
+     "Always 1. Hash of the loaded configuration, as netmeter-loader check "
+     "prints it for a file, and version of the loader.",
+     FamilyType::kGauge},
     {FamilyId::kStartTime, "netmeter_start_time_seconds",
      "When counting began, in seconds since 1970.", FamilyType::kGauge},
     {FamilyId::kOmittedServices, "netmeter_omitted_services",

@@ -19,6 +19,7 @@ namespace internal {
 enum class FamilyId {
   kUp,
   kBuildInfo,
+  kConfigInfo,
   kStartTime,
   kOmittedServices,
   kMagmaSent,

@@ -30,7 +30,9 @@ std::vector<Family> HostFamilies() {
   PublishOptions options;
   options.scope = Scope::kHost;
   options.families = *FamilySet::Parse("all");
-  return FamiliesOf({sample}, Health(), options);
+  Health health;
+  health.config_hash = "0123456789abcdef";
+  return FamiliesOf({sample}, health, options);
 }
 
 std::vector<std::string> SortedLines(const std::string& text) {

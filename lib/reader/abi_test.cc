@@ -84,7 +84,8 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, client_uplinks), 1016u);
   EXPECT_EQ(offsetof(nm_info, uplinks_network), 1024u);
   EXPECT_EQ(offsetof(nm_info, forwarded_since_ns), 1032u);
-  EXPECT_EQ(offsetof(nm_info, reserved), 1040u);
+  EXPECT_EQ(offsetof(nm_info, config_hash), 1040u);
+  EXPECT_EQ(offsetof(nm_info, reserved), 1048u);
   EXPECT_EQ(NM_INFO_LEAST_BYTES, 1040);
   EXPECT_EQ(offsetof(nm_stats, reserved), 224u);
   EXPECT_EQ(NM_STATS_LEAST_BYTES, 224);

@@ -719,6 +719,9 @@ Health SeriesReader::ReadHealthOnce() const {
   health.version = BoundedString(info.version, sizeof(info.version));
   health.abi = absl::StrCat(info.abi_major, ".", info.abi_minor);
   health.kernel = BoundedString(info.kernel, sizeof(info.kernel));
+  if (const nm_u64 hash = Load(&info.config_hash)) {
+    health.config_hash = absl::StrCat(absl::Hex(hash, absl::kZeroPad16));
+  }
   health.cgroup = BoundedString(info.cgroup, sizeof(info.cgroup));
   health.start_time_ns = Load(&info.created_ns);
   health.load_time_ns = Load(&info.loaded_ns);

@@ -293,6 +293,9 @@ class Health:
     """The kernel on which it was loaded, in the format of uname -r."""
     cgroup: str = ""
     """The directory of the counted cgroup."""
+    config_hash: str = ""
+    """The hash of the loaded configuration, as ``netmeter-loader check`` prints it for a
+    file. "": a loader that does not know this field."""
     start_time_ns: int = 0
     """When counting began, in nanoseconds of time.CLOCK_BOOTTIME."""
     load_time_ns: int = 0

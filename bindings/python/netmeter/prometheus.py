@@ -12,6 +12,7 @@ Families, in this order; one that has no series yet is left out:
     netmeter_up                      gauge: 1, or 0 if the meter cannot be
                                      read; then it is the only family
     netmeter_build_info              gauge {version, abi, kernel}: 1
+    netmeter_config_info             gauge {hash, version}: 1
     netmeter_start_time_seconds      gauge: when counting began, Unix time
     netmeter_omitted_services        gauge, in Scope.UNREGISTERED only: how
                                      many services this scope leaves out

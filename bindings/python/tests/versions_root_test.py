@@ -56,7 +56,7 @@ COUNTERS = (
 )
 HISTOGRAM = "netmeter_tcp_rtt_seconds"
 HISTOGRAMS = tuple(HISTOGRAM + end for end in ("_bucket", "_sum", "_count"))
-OF_METER = ("netmeter_up", "netmeter_build_info", "netmeter_start_time_seconds")
+OF_METER = ("netmeter_up", "netmeter_build_info", "netmeter_config_info", "netmeter_start_time_seconds")
 GAUGES = OF_METER + ("netmeter_series", "netmeter_series_limit")
 
 

@@ -145,6 +145,10 @@ class WordsTest(unittest.TestCase):
             self.assertEqual(value, getattr(self.health, name), name)
         self.assertEqual([name for name, _ in labels], ["version", "abi", "kernel"])
         self.assertEqual(self.status["cgroup"], self.health.cgroup)
+        self.assertEqual(len(self.health.config_hash), 16)
+        self.assertEqual(self.status["config_hash"], self.health.config_hash)
+        labels = (("hash", self.health.config_hash), ("version", self.health.version))
+        self.assertEqual(self.metrics["netmeter_config_info", *labels], 1)
 
         def seconds(key):
             return calendar.timegm(time.strptime(self.status[key], "%Y-%m-%dT%H:%M:%SZ"))
