@@ -69,6 +69,7 @@ packaging/install.sh --build "$build" --destdir "$staged" --prefix /usr \
   --libdir "/usr/lib/$multiarch" --machine "$multiarch" "${components[@]}"
 install -D -m 644 packaging/netmeter.yml "$staged/etc/netmeter.yml"
 install -D -m 644 packaging/netmeter-exporter.default "$staged/etc/default/netmeter-exporter"
+install -D -m 644 packaging/netmeter-export.default "$staged/etc/default/netmeter-export"
 for program in netmeter netmeter-loader netmeter-fds netmeter-exporter; do
   install -D -m 644 packaging/completion/netmeter.bash \
     "$staged/usr/share/bash-completion/completions/$program"

@@ -111,7 +111,7 @@ check "the exporter has it" retry sh -c "$(declare -f metrics); metrics | grep -
 
 check "the history is recorded from the first minute" systemctl is-active netmeter-record.timer netmeter-record-last.service
 check "it is recorded after the next boot, too" systemctl is-enabled netmeter-record.timer netmeter-record-last.service
-check "the other timer waits to be switched on" sh -c '! systemctl is-active netmeter-evict.timer'
+check "the other timers wait to be switched on" sh -c '! systemctl is-active netmeter-evict.timer netmeter-export.timer'
 echo 'uplinks: {sky: [uplink]}' >> /etc/netmeter.yml
 check "a load with an uplink" systemctl reload netmeter
 check "a service uses the uplink" "$(ls /embed /tmp/services/embed 2> /dev/null)"
