@@ -80,6 +80,9 @@ int WrongUsage(absl::string_view message, absl::string_view command) {
 int main(int argc, char** argv) {
   // Print() handles EPIPE.
   signal(SIGPIPE, SIG_IGN);
+  // If the caller ignored SIGCHLD, the kernel would reap children, such as the command of
+  // a budget, and none could be waited for.
+  signal(SIGCHLD, SIG_DFL);
 
   const std::vector<std::unique_ptr<Command>> commands = Commands();
   std::vector<std::string> names;

@@ -334,9 +334,6 @@ class BudgetCommand : public Command {
         absl::StrCat("NETMETER_LIMIT_BYTES=", row.budget.limit),
         absl::StrCat("NETMETER_PERIOD_FROM=", FormatDay(row.state.period.from)),
         absl::StrCat("NETMETER_PERIOD_TO=", FormatDay(row.state.period.to))};
-    // If the caller ignored SIGCHLD, the kernel would reap children, and none could be
-    // waited for.
-    signal(SIGCHLD, SIG_DFL);
     const pid_t child = fork();
     if (child < 0) return ErrnoStatus(errno, "fork");
     if (child == 0) {
