@@ -43,8 +43,9 @@ struct ExportOptions {
   // Also the hour or day that still runs. It is sent again when it is over.
   bool running = false;
   int64_t now = 0;  // Unix time
-  size_t piece_rows =
-      20000;  // a piece ends with the hour or day that reaches it
+  // A piece ends with the hour or day that reaches it. A piece is in memory as a whole: a
+  // row takes 2 kB.
+  size_t piece_rows = 10000;
 };
 
 // Its fields, in their order.

@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -35,7 +36,7 @@ Each row has a key and a version that grows. A store that keeps the newest row o
 key is right, whatever arrives twice, late or in another order. docs/fleet-bill.md has
 the rows, and a schema for ClickHouse and DuckDB.
 
---to URL sends pieces of some 20,000 rows by HTTP POST, with gzip. The receiver confirms
+--to URL sends pieces of some 10,000 rows by HTTP POST, with gzip. The receiver confirms
 each by a status of 200 to 299. Nothing is tried again: the next call does so.
 --since-last sends only what changed since the last call with the same cursor, which
 moves when the receiver has confirmed, or when FILE is on the disk. So nothing is lost
@@ -95,6 +96,12 @@ class ExportCommand : public Command {
         ->AddOption("--ca-file", &receiver_.ca_file,
                     "Trust these certificates (PEM), not those of the host")
         .Type("FILE");
+    flags
+        ->AddOption("--timeout", &timeout_,
+                    "With a URL: for each piece and its answer")
+        .Type("SECONDS")
+        .InRange(1, 86400)
+        .ShowDefault();
     flags->AddOption("--budgets", &budgets_, "The budget file, if it exists")
         .Type("FILE")
         .ShowDefault();
@@ -114,6 +121,7 @@ class ExportCommand : public Command {
     NETMETER_ASSIGN_OR_RETURN(origin_, Origin::Make(labels_));
     options_.now = time(nullptr);
     is_url_ = absl::StrContains(receiver_.url, "://");
+    receiver_.timeout = std::chrono::seconds(timeout_);
     if (receiver_.url.empty()) {
       return absl::InvalidArgumentError("--to: expected FILE, - or a URL");
     }
@@ -246,6 +254,7 @@ class ExportCommand : public Command {
   std::string database_;
   HttpReceiver receiver_ = MakeReceiver();
   bool is_url_ = false;
+  int timeout_ = 60;
   ExportOptions options_;
   bool since_last_ = false;
   std::string cursor_ = kDefaultCursor;
