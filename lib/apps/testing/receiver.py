@@ -6,7 +6,9 @@ has confirmed and can be told to fail.
     receiver.fault = answer(500, "no room")
     ...
     receiver.fault = None
-    receiver.newest()   # {key: row}"""
+    newest(receiver.requests)   # {key: row}
+
+Process is the same in a process that can be killed. It keeps the bodies as files."""
 
 import collections
 import contextlib
@@ -17,6 +19,8 @@ import os
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import threading
 
 # What identifies a row, beside host_id and row. A field that a row lacks is none.
@@ -42,11 +46,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             receiver.faults += 1
             receiver.fault(self)
             return
-        body = self.read_body()
+        self.take()
+
+    def take(self):
+        receiver = self.server.receiver
+        request = Request(self.path, self.headers, self.read_body())
         if receiver.token and self.headers["Authorization"] != "Bearer " + receiver.token:
             self.answer(401, "no such token")
             return
-        receiver.requests.append(Request(self.path, self.headers, body))
+        receiver.keep(request)
         self.answer(200)
 
     def read_body(self):
@@ -101,24 +109,67 @@ class Receiver:
         self.url = "%s://%s:%d/" % ("https" if certificate else "http", address, self.port)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
+    def keep(self, request):
+        self.requests.append(request)
+
     def close(self):
         self._server.shutdown()
         self._server.server_close()
 
-    def rows(self):
-        """All, in the order of their arrival."""
-        for request in self.requests:
-            for line in gzip.decompress(request.body).splitlines():
-                yield json.loads(line)
 
-    def newest(self):
-        """{key: row}: the one with the highest version."""
-        rows = {}
-        for row in self.rows():
+class Process:
+    def __init__(self, directory, port, certificate, token):
+        """It keeps each body in a file of the directory before it confirms it."""
+        self._process = subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), directory, str(port), *certificate, token], stdout=subprocess.PIPE
+        )
+        assert self._process.stdout.readline() == b"ready\n"
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def kept(directory):
+    """The bodies that a Process has confirmed, and perhaps one more, in their order."""
+    requests = []
+    for name in sorted(os.listdir(directory)):
+        if name.endswith(".gz"):
+            with open(os.path.join(directory, name), "rb") as file:
+                requests.append(Request("", {}, file.read()))
+    return requests
+
+
+def rows_of(request):
+    return [json.loads(line) for line in gzip.decompress(request.body).splitlines()]
+
+
+def newest(requests):
+    """{key: row}: what a store has that keeps the row with the highest version."""
+    rows = {}
+    for request in requests:
+        for row in rows_of(request):
             key = (row["host_id"], row["row"], *(row[name] for name in KEYS[row["row"]]))
             if key not in rows or row["version"] >= rows[key]["version"]:
                 rows[key] = row
-        return rows
+    return rows
+
+
+def _main(directory, port, certificate, key, token):
+    receiver = Receiver((certificate, key), token, port=int(port))
+    lock = threading.Lock()
+
+    def keep(request):
+        with lock:
+            path = os.path.join(directory, "%06d" % len(os.listdir(directory)))
+            with open(path, "wb") as file:
+                file.write(request.body)
+            os.rename(path, path + ".gz")
+
+    receiver.keep = keep
+    print("ready", flush=True)
+    threading.Event().wait()
 
 
 # --- Faults -----------------------------------------------------------------------------
@@ -132,6 +183,20 @@ def answer(status, text="", **headers):
     return fault
 
 
+def full(pieces):
+    """After some more pieces."""
+    left = [pieces]
+
+    def fault(handler):
+        left[0] -= 1
+        if left[0] >= 0:
+            handler.take()
+        else:
+            answer(507, "Code: 243. DB::Exception: Not enough space")(handler)
+
+    return fault
+
+
 def killed_while_receiving(handler):
     handler.rfile.read(int(handler.headers["Content-Length"]) // 2)
     handler.reset()
@@ -139,7 +204,7 @@ def killed_while_receiving(handler):
 
 def killed_before_the_answer(handler):
     """The receiver has the rows, and the sender does not know."""
-    handler.server.receiver.requests.append(Request(handler.path, handler.headers, handler.read_body()))
+    handler.server.receiver.keep(Request(handler.path, handler.headers, handler.read_body()))
     handler.reset()
 
 
@@ -165,3 +230,7 @@ def endless(status):
         handler.close_connection = True
 
     return fault
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
