@@ -59,7 +59,8 @@
 //                                    uplink; the interface is at the other side
 //   netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
 //   netmeter_budget_used_bytes       path, direction}: only in netmeter-exporter's
-//   netmeter_budget_error            /metrics, as this gauge without labels
+//   netmeter_cost_micros             /metrics, as this gauge {plan, uplink, currency}
+//   netmeter_budget_error            and this one without labels
 //
 // In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
 // sum(netmeter_evicted_bytes_total) equals the interfaces' byte counters without their

@@ -172,9 +172,14 @@ constexpr FamilyInfo kTable[] = {
      "Network-layer bytes that a budget has used in its billing period, as of "
      "the last netmeter record.",
      FamilyType::kGauge},
+    {FamilyId::kCost, "netmeter_cost_micros",
+     "Millionths of the currency that a plan costs in its billing period, as "
+     "of "
+     "the last netmeter record. The fee is that of the whole period.",
+     FamilyType::kGauge},
     {FamilyId::kBudgetError, "netmeter_budget_error",
-     "1 if a budget is not measured: its file or the history cannot be read, "
-     "or there is no such uplink. stderr says why. Otherwise 0.",
+     "1 if a budget or a plan is not measured: its file or the history cannot "
+     "be read, or there is no such uplink. stderr says why. Otherwise 0.",
      FamilyType::kGauge},
 };
 static_assert(sizeof(kTable) / sizeof(kTable[0]) == kFamilies,

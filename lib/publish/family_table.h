@@ -52,8 +52,9 @@ enum class FamilyId {
   kMisattributedSockets,
   kUplink,
   kForwarded,
-  kBudgetLimit,  // these three only from netmeter-exporter
+  kBudgetLimit,  // these four only from netmeter-exporter
   kBudgetUsed,
+  kCost,
   kBudgetError,
   kCount,
 };

@@ -335,9 +335,11 @@ class DocsTest(unittest.TestCase):
         self.assertEqual(sorted(code(row[0])[0] for row in marked_rows(rest)), sorted(known))
 
     def test_keys_of_budgets_are_listed(self):
-        ((path, rest),) = marked("budget keys")
-        known = set(re.findall(r'\bkey == "(\w+)"', read(path))) - {"budgets"}
-        self.assertEqual({key for row in marked_rows(rest) for key in code(row[0])}, known)
+        for what, name in (("budget keys", "kBudgetKeys"), ("plan keys", "kPlanKeys")):
+            ((path, rest),) = marked(what)
+            (known,) = re.findall(name + r"\[\] = \{([^}]*)\}", read(path))
+            listed = {key for row in marked_rows(rest) for key in code(row[0])}
+            self.assertEqual(listed, set(re.findall(r'"(\w+)"', known)), what)
 
     def test_messages_are_said(self):
         for folder, rest in marked("messages"):

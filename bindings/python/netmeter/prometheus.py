@@ -55,7 +55,8 @@ Families, in this order; one that has no series yet is left out:
                                      the uplink; the interface is at the other side
     netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
     netmeter_budget_used_bytes       path, direction}: by netmeter-exporter only, on
-    netmeter_budget_error            /metrics, as this gauge without labels
+    netmeter_cost_micros             /metrics, as this gauge {plan, uplink, currency}
+    netmeter_budget_error            and this one without labels
 
 Not in Scope.SERVICE are linux_*, netmeter_evicted_bytes_total,
 netmeter_proxy_evicted_bytes_total, netmeter_series, netmeter_series_limit,

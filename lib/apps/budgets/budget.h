@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Budgets: the bytes that may be used in a billing period, and how many are used so far.
 //
-//   auto budgets = ReadBudgetFile("/etc/netmeter-budgets.yml");
-//   if (!budgets.ok()) return budgets.status();
-//   for (const Budget& budget : *budgets)
+//   auto file = ReadBudgetFile("/etc/netmeter-budgets.yml");
+//   if (!file.ok()) return file.status();
+//   for (const Budget& budget : file->budgets)
 //     auto state = ReadBudgetState(history.get(), budget, time(nullptr));
 //
 // Budgets only report: no packet is dropped.
@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/apps/budgets/plan.h"
 #include "lib/apps/history/calendar.h"
 #include "lib/apps/history/history.h"
 #include "lib/base/text.h"
@@ -64,12 +65,18 @@ struct Size {
 // it is a size above 0. The unit is required: `limit: 10` once meant 10 bytes.
 absl::StatusOr<Size> ParseSize(absl::string_view text);
 
+// At least one of the two is not empty.
+struct BudgetFile {
+  std::vector<Budget> budgets;
+  std::vector<Plan> plans;
+};
+
 // `file` is for messages. InvalidArgument has one line, "FILE:LINE: KEY: expected ...,
 // not ...". An unknown key is an error: a misspelt budget would never be exceeded.
-absl::StatusOr<std::vector<Budget>> ParseBudgets(const std::string& yaml,
-                                                 const std::string& file);
+absl::StatusOr<BudgetFile> ParseBudgets(const std::string& yaml,
+                                        const std::string& file);
 // Reads and parses a file. NotFound and PermissionDenied, as open(2).
-absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file);
+absl::StatusOr<BudgetFile> ReadBudgetFile(const std::string& file);
 
 struct BudgetState {
   Period period;

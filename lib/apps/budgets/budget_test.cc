@@ -56,13 +56,13 @@ TEST(Budget, ParsesAllKeys) {
       "    factor: 1.04\n",
       "f");
   ASSERT_TRUE(budgets.ok()) << budgets.status();
-  ASSERT_EQ(budgets->size(), 3u);
-  EXPECT_EQ((*budgets)[0].limit, 100000000000);
-  EXPECT_EQ((*budgets)[0].units, SizeUnits::kDecimal);
-  EXPECT_EQ((*budgets)[1].units, SizeUnits::kBinary);
-  EXPECT_EQ((*budgets)[0].reset_day, 15);
-  EXPECT_THAT((*budgets)[0].warn, ElementsAre(80, 100));
-  const Budget& backups = (*budgets)[1];
+  ASSERT_EQ(budgets->budgets.size(), 3u);
+  EXPECT_EQ(budgets->budgets[0].limit, 100000000000);
+  EXPECT_EQ(budgets->budgets[0].units, SizeUnits::kDecimal);
+  EXPECT_EQ(budgets->budgets[1].units, SizeUnits::kBinary);
+  EXPECT_EQ(budgets->budgets[0].reset_day, 15);
+  EXPECT_THAT(budgets->budgets[0].warn, ElementsAre(80, 100));
+  const Budget& backups = budgets->budgets[1];
   EXPECT_EQ(backups.service, "rsync");
   EXPECT_EQ(backups.destination, "store");
   EXPECT_EQ(backups.kind, "binary");
@@ -71,7 +71,7 @@ TEST(Budget, ParsesAllKeys) {
   EXPECT_EQ(backups.direction, Budget::Direction::kSent);
   EXPECT_EQ(backups.reset_day, 31);
   EXPECT_THAT(backups.warn, ElementsAre(50, 100));
-  const Budget& plan = (*budgets)[2];
+  const Budget& plan = budgets->budgets[2];
   EXPECT_EQ(plan.direction, Budget::Direction::kLarger);
   EXPECT_EQ(plan.days, 28);
   EXPECT_EQ(plan.start, 20261103);
@@ -274,7 +274,7 @@ TEST_F(BudgetStateTest, ABudgetOfWhatIsForwardedHasItAlone) {
       "test");
   ASSERT_TRUE(budgets.ok()) << budgets.status();
   std::vector<int64_t> used;
-  for (Budget budget : *budgets) {
+  for (Budget budget : budgets->budgets) {
     budget.reset_day = budget_.reset_day;
     budget_ = budget;
     used.push_back(State().used);

@@ -2,6 +2,7 @@
 #include "lib/apps/export/rows.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -232,7 +233,32 @@ constexpr const char* kColumns[] = {"row",
                                     "to",
                                     "limit_bytes",
                                     "used_bytes",
-                                    "percent"};
+                                    "percent",
+                                    "plan",
+                                    "currency",
+                                    "cost_micros",
+                                    "billed_bytes"};
+
+// A row for each period, from the present one back. `read` adds to a row what a time's
+// period has, and returns that period.
+absl::StatusOr<std::vector<ExportRow>> PeriodRows(
+    Database* history, int64_t begin, int64_t now,
+    const std::function<absl::StatusOr<Period>(int64_t, ExportRow*)>& read) {
+  NETMETER_ASSIGN_OR_RETURN(const std::string host_id, ReadHostId(history));
+  NETMETER_ASSIGN_OR_RETURN(const int64_t version, ReadVersion(history));
+  NETMETER_ASSIGN_OR_RETURN(const int64_t first, FirstRecord(history));
+  std::vector<ExportRow> rows;
+  int64_t at = now;
+  for (int i = 0; i < kMostPeriods && at >= std::max(begin, first); ++i) {
+    ExportRow row = {{"row", ""}, {"host_id", host_id}, {"version", version}};
+    NETMETER_ASSIGN_OR_RETURN(const Period period, read(at, &row));
+    row["from"] = FormatDay(period.from);
+    row["to"] = FormatDay(period.to);
+    rows.push_back(std::move(row));
+    at = StartOf(period.from) - 1;
+  }
+  return rows;
+}
 
 }  // namespace
 
@@ -277,28 +303,39 @@ absl::StatusOr<ExportPiece> ReadPiece(Database* history,
 absl::StatusOr<std::vector<ExportRow>> BudgetRows(Database* history,
                                                   const Budget& budget,
                                                   int64_t begin, int64_t now) {
-  NETMETER_ASSIGN_OR_RETURN(const std::string host_id, ReadHostId(history));
-  NETMETER_ASSIGN_OR_RETURN(const int64_t version, ReadVersion(history));
-  NETMETER_ASSIGN_OR_RETURN(const int64_t first, FirstRecord(history));
-  std::vector<ExportRow> rows;
-  // From the present period back.
-  int64_t at = now;
-  for (int i = 0; i < kMostPeriods && at >= std::max(begin, first); ++i) {
-    const auto state = ReadBudgetState(history, budget, at);
-    if (!state.ok()) return state.status();
-    rows.push_back({{"row", "budget"},
-                    {"host_id", host_id},
-                    {"version", version},
-                    {"budget", ToUtf8(budget.name)},
-                    {"from", FormatDay(state->period.from)},
-                    {"to", FormatDay(state->period.to)},
-                    {"uplink", ToUtf8(budget.uplink)},
-                    {"limit_bytes", budget.limit},
-                    {"used_bytes", state->used},
-                    {"percent", state->percent}});
-    at = StartOf(state->period.from) - 1;
-  }
-  return rows;
+  return PeriodRows(history, begin, now,
+                    [&](int64_t at, ExportRow* row) -> absl::StatusOr<Period> {
+                      const auto state = ReadBudgetState(history, budget, at);
+                      if (!state.ok()) return state.status();
+                      row->update({{"row", "budget"},
+                                   {"budget", ToUtf8(budget.name)},
+                                   {"uplink", ToUtf8(budget.uplink)},
+                                   {"limit_bytes", budget.limit},
+                                   {"used_bytes", state->used},
+                                   {"percent", state->percent}});
+                      return state->period;
+                    });
+}
+
+absl::StatusOr<std::vector<ExportRow>> CostRows(Database* history,
+                                                const Plan& plan, int64_t begin,
+                                                int64_t now) {
+  Day first = plan.terms[0].from;
+  for (const PlanTerms& terms : plan.terms) first = std::min(first, terms.from);
+  if (first != 0) begin = std::max(begin, StartOf(first));
+  return PeriodRows(history, begin, now,
+                    [&](int64_t at, ExportRow* row) -> absl::StatusOr<Period> {
+                      const auto cost = ReadCost(history, plan, HourOf(at).day);
+                      if (!cost.ok()) return cost.status();
+                      row->update({{"row", "cost"},
+                                   {"plan", ToUtf8(plan.name)},
+                                   {"uplink", ToUtf8(plan.uplink)},
+                                   {"currency", plan.currency},
+                                   {"cost_micros", cost->micros},
+                                   {"billed_bytes", cost->billed_bytes},
+                                   {"used_bytes", cost->used_bytes}});
+                      return cost->period;
+                    });
 }
 
 std::string FormatJsonLines(const std::vector<ExportRow>& rows,

@@ -71,6 +71,11 @@ constexpr int kMostPeriods = 400;
 absl::StatusOr<std::vector<ExportRow>> BudgetRows(Database* history,
                                                   const Budget& budget,
                                                   int64_t begin, int64_t now);
+// A row for the cost of each period since the plan began, as BudgetRows(). Errors as
+// ReadCost().
+absl::StatusOr<std::vector<ExportRow>> CostRows(Database* history,
+                                                const Plan& plan, int64_t begin,
+                                                int64_t now);
 
 // `origin` has the fields of Origin::json(), which each row gets.
 std::string FormatJsonLines(const std::vector<ExportRow>& rows,

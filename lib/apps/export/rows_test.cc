@@ -324,6 +324,25 @@ TEST_F(RowsTest, SamplesAndBudgets) {
   EXPECT_EQ((*rows)[0]["used_bytes"], 0);
   EXPECT_EQ((*rows)[1]["used_bytes"], 2400);
   EXPECT_EQ((*rows)[1]["percent"], 240);
+  // A fee of 0.50 a day, and 10 millionths a byte.
+  Plan plan;
+  plan.name = "daily";
+  plan.currency = "EUR";
+  plan.days = 1;
+  plan.terms.resize(1);
+  plan.terms[0].fee_micros = 500000;
+  plan.terms[0].tiers.resize(1);
+  plan.terms[0].tiers[0].micros = 10;
+  const auto costs = CostRows(history_.get(), plan, 0, reading_.now);
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  ASSERT_EQ(costs->size(), 2u);
+  EXPECT_EQ((*costs)[0]["row"], "cost");
+  EXPECT_EQ((*costs)[0]["cost_micros"], 500000);
+  EXPECT_EQ((*costs)[1]["cost_micros"], 524000);
+  EXPECT_EQ((*costs)[1]["billed_bytes"], 2400);
+  EXPECT_EQ((*costs)[1]["from"], (*rows)[1]["from"]);
+  plan.terms[0].from = HourOf(reading_.now).day;
+  EXPECT_EQ(CostRows(history_.get(), plan, 0, reading_.now)->size(), 1u);
 }
 
 TEST_F(RowsTest, TextHasTheOriginAndCsvAllColumns) {

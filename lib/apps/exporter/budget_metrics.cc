@@ -75,13 +75,13 @@ constexpr std::chrono::milliseconds BudgetMetrics::kTimeout;
 constexpr std::chrono::milliseconds BudgetMetrics::kLockTimeout;
 
 absl::Status BudgetMetrics::ReadInto(Values* values) const {
-  auto budgets = ReadBudgetFile(config_);
-  if (absl::IsNotFound(budgets.status()) && config_ == kDefaultBudgets) {
-    budgets = std::vector<Budget>();
+  const auto file = ReadBudgetFile(config_);
+  if (absl::IsNotFound(file.status()) && config_ == kDefaultBudgets) {
+    return absl::OkStatus();
   }
-  if (!budgets.ok()) return budgets.status();
-  if (budgets->empty()) return absl::OkStatus();
-  for (const Budget& budget : *budgets) {
+  if (!file.ok()) return file.status();
+  values->any = true;
+  for (const Budget& budget : file->budgets) {
     values->limits.push_back(
         {LabelsOf(budget), static_cast<uint64_t>(budget.limit)});
   }
@@ -89,11 +89,12 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
   const auto history =
       OpenHistory(database_, Database::Mode::kRead, kLockTimeout);
   if (!history.ok()) return history.status();
-  std::vector<Metric> used;
+  std::vector<Metric> used, costs;
   absl::Status wrong;
-  for (const Budget& budget : *budgets) {
+  const int64_t now = time(nullptr);
+  for (const Budget& budget : file->budgets) {
     if (ending_) return absl::CancelledError("read the budgets");
-    const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
+    const auto state = ReadBudgetState(history->get(), budget, now);
     // The other budgets are measured all the same.
     if (absl::IsInvalidArgument(state.status())) {
       wrong.Update(state.status());
@@ -105,8 +106,24 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
     used.push_back({LabelsOf(budget),
                     static_cast<uint64_t>(std::max<int64_t>(0, state->used))});
   }
+  for (const Plan& plan : file->plans) {
+    if (ending_) return absl::CancelledError("read the budgets");
+    const auto cost = ReadCost(history->get(), plan, HourOf(now).day);
+    if (absl::IsInvalidArgument(cost.status()) ||
+        absl::IsOutOfRange(cost.status())) {
+      wrong.Update(cost.status());
+      continue;
+    }
+    if (!cost.ok()) return cost.status();
+    costs.push_back({{{"plan", ToUtf8(plan.name)},
+                      {"uplink", ToUtf8(plan.uplink)},
+                      {"currency", plan.currency}},
+                     static_cast<uint64_t>(cost->micros)});
+  }
   SortByLabels(&used);
+  SortByLabels(&costs);
   values->used = std::move(used);
+  values->costs = std::move(costs);
   return wrong;
 }
 
@@ -141,9 +158,9 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
   const auto is_chosen = [&chosen](FamilyId id) {
     return FamilySetAccess::Has(chosen, id);
   };
-  const bool wanted = is_chosen(FamilyId::kBudgetLimit) ||
-                      is_chosen(FamilyId::kBudgetUsed) ||
-                      is_chosen(FamilyId::kBudgetError);
+  const bool wanted =
+      is_chosen(FamilyId::kBudgetLimit) || is_chosen(FamilyId::kBudgetUsed) ||
+      is_chosen(FamilyId::kCost) || is_chosen(FamilyId::kBudgetError);
   if (wanted && now >= due_ && !reading_.valid()) {
     due_ = now + kLifetime;
     Begin();
@@ -152,15 +169,19 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
       reading_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
     Values values = reading_.get();
     // Another program locks the history: keep the previous values.
-    if (absl::IsUnavailable(values.status)) values.used = values_.used;
+    if (absl::IsUnavailable(values.status)) {
+      values.used = values_.used;
+      values.costs = values_.costs;
+    }
     values_ = std::move(values);
     due_ = std::max<Clock::time_point>(
         due_, now + kLifetimePerReading * values_.took);
   }
   AddFamily(FamilyId::kBudgetLimit, values_.limits, chosen, families);
   AddFamily(FamilyId::kBudgetUsed, values_.used, chosen, families);
+  AddFamily(FamilyId::kCost, values_.costs, chosen, families);
   const absl::Status& status = values_.status;
-  if (!values_.limits.empty() || !status.ok()) {
+  if (values_.any || !status.ok()) {
     // A lock ends by itself.
     const bool is_error = !status.ok() && !absl::IsUnavailable(status);
     AddFamily(FamilyId::kBudgetError, {{{}, is_error ? 1u : 0u}}, chosen,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Budgets as metrics, for the page of netmeter-exporter.
+// Budgets and costs as metrics, for the page of netmeter-exporter.
 //
 //   BudgetMetrics budgets("/etc/netmeter-budgets.yml", kDefaultHistory);
 //   budgets.AddTo(options.families, BudgetMetrics::Clock::now(), &families);
@@ -49,10 +49,10 @@ class BudgetMetrics {
   BudgetMetrics(const BudgetMetrics&) = delete;
   BudgetMetrics& operator=(const BudgetMetrics&) = delete;
 
-  // Adds the chosen ones of the three families, and reads the files first if that is due.
-  // The limits are there if the budget file could be read, and the used bytes if the
-  // history could be read as well. While another program locks the history, the used
-  // bytes are the previous ones.
+  // Adds the chosen ones of the four families, and reads the files first if that is due.
+  // The limits are there if the budget file could be read, and the used bytes and costs
+  // if the history could be read as well. While another program locks the history, these
+  // are the previous ones.
   void AddTo(const FamilySet& chosen, Clock::time_point now,
              std::vector<Family>* families);
 
@@ -64,6 +64,8 @@ class BudgetMetrics {
   struct Values {
     std::vector<Metric> limits;
     std::vector<Metric> used;
+    std::vector<Metric> costs;
+    bool any = false;  // the file has a budget or a plan
     absl::Status status;
     Clock::duration took{};
   };

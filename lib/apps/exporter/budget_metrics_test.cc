@@ -138,6 +138,20 @@ TEST_F(BudgetMetricsTest, EachBudgetHasItsLimitAndWhatItSelects) {
                                    "1500", used, ups, "0\n")));
 }
 
+TEST_F(BudgetMetricsTest, EachPlanHasItsCost) {
+  Write(
+      "plans:\n"
+      "  - {name: sat, uplink: satellite, currency: USD, fee: 2.50, price: "
+      "1/kB}\n");
+  Record(1000, 500);
+  BudgetMetrics metrics(config(), database());
+  const std::string page = PageWith("netmeter_budget_error 0", &metrics);
+  EXPECT_TRUE(metrics.status().ok()) << metrics.status();
+  EXPECT_THAT(page, HasSubstr(" gauge\nnetmeter_cost_micros{plan=\"sat\","
+                              "uplink=\"satellite\",currency=\"USD\"} "
+                              "4000000\n"));
+}
+
 // A scrape each second must not read the database each second.
 TEST_F(BudgetMetricsTest, IsReadOnceAMinute) {
   Write("budgets: [{name: all, limit: 1 GB}]");

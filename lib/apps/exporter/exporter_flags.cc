@@ -39,9 +39,9 @@ A registered service may publish its own metrics. If Prometheus scrapes it as
 well, use --omit-registered: it leaves registered services out, so that no sum
 counts them twice. The metric netmeter_omitted_services is their number.
 
-/metrics also has the budgets of docs/history.md (netmeter_budget_limit_bytes and
-netmeter_budget_used_bytes), from the budget file and from the history that
-`netmeter record` keeps. Both are read at most once a minute.
+/metrics also has the budgets and costs of docs/history.md
+(netmeter_budget_limit_bytes, netmeter_budget_used_bytes and netmeter_cost_micros),
+from the budget file and from the history that `netmeter record` keeps. Both are read at most once a minute.
 
 Needs no root, only membership in the group of the meter's pins, usually netmeter.
 There is no authentication: everyone who reaches the ports can read the metrics.

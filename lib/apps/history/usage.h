@@ -76,6 +76,7 @@ struct UsageRow {
   // By time: how much of it is over, within the period and the history.
   int64_t seconds = 0;
   bool with_pending = false;  // by service: includes pending traffic
+  int64_t cost_micros = 0;    // set by ReadUsageCosts() of plans alone
 };
 
 // The interfaces of an uplink counted less than the meter in this period. Its total is

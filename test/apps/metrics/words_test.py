@@ -52,6 +52,7 @@ class WordsTest(unittest.TestCase):
         with open(cls.budgets, "w") as file:
             file.write("budgets:\n  - {name: all, limit: 5 kB, warn: [1]}\n")
             file.write("  - {name: to streamer, limit: 10 GB, service: words, kind: service, destination: streamer, direction: tx}\n")
+            file.write("plans:\n  - {name: by the kB, currency: EUR, fee: 2.50, price: 0.01/kB, round: 1 kB}\n")
         lab.run(tools.NETMETER, "record", "--pin-dir", meter.pin_dir, *cls.history)
         exporter = m.start_exporter(meter.pin_dir, "--families", "all", "--budgets", cls.budgets, *cls.history)
         cls.addClassCleanup(m.end, exporter)
@@ -109,6 +110,10 @@ class WordsTest(unittest.TestCase):
         rows = json.loads(done.stdout)
         selects = {"all": ("", "", "", "both"), "to streamer": ("service", "words", "streamer", "tx")}
         expected = {("netmeter_budget_error",): 0}
+        cost = rows.pop()
+        labels = (("plan", cost["plan"]), ("uplink", ""), ("currency", cost["currency"]))
+        self.assertEqual({key: value for key, value in self.metrics.items() if "_cost_" in key[0]},
+                         {("netmeter_cost_micros", *labels): cost["cost_micros"]})
         for row in rows:
             kind, name, destination, direction = selects[row["name"]]
             labels = (("budget", row["name"]), ("uplink", ""), ("kind", kind), ("name", name))
@@ -121,6 +126,12 @@ class WordsTest(unittest.TestCase):
         self.assertEqual(used["to streamer"], 10 * (100 + 28))
         direct = [row for row in self.rows if row["path"] == "direct"]
         self.assertEqual(used["all"], sum(row["tx_bytes"] + row["rx_bytes"] for row in direct))
+        self.assertEqual(cost["used_bytes"], used["all"])
+        self.assertEqual(cost["cost_micros"], 2500000 + -(-used["all"] // 1000) * 10000)
+        usage = [tools.NETMETER, "usage", "--json", "--budgets", self.budgets, *self.history]
+        usage = json.loads(subprocess.run(usage, stdout=subprocess.PIPE, timeout=20, check=True).stdout)
+        self.assertEqual(usage["costs"], [cost])
+        self.assertEqual(sum(row["cost_micros"] for row in usage["rows"]), cost["cost_micros"])
 
     def test_losses(self):
         losses = {

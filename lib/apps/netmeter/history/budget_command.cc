@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/apps/budgets/budget.h"
+#include "lib/apps/budgets/plan.h"
 #include "lib/apps/netmeter/commands.h"
 #include "lib/apps/netmeter/history/usage_text.h"
 #include "lib/apps/netmeter/options.h"
@@ -50,6 +51,11 @@ Budgets (YAML, in a file; docs/history.md tells all keys):
   budgets:
     - {name: satellite, limit: 100 GB}
     - {name: backups, limit: 5 GiB, service: rsync, warn: [50, 80, 100]}
+  plans:
+    - {name: sat50, uplink: satellite, currency: USD, fee: 65, included: 50 GB,
+       price: 0.50/GB}
+
+A plan is what the provider bills; its cost until now stands below the budgets.
 
 --limit is a budget without a file. It is named by its uplink or service.
 
@@ -127,7 +133,20 @@ std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
   return text;
 }
 
-std::string FormatRowsJson(const std::vector<Row>& rows) {
+std::string FormatCosts(const std::vector<UsageCosts::PlanCost>& costs,
+                        const SizeOptions& sizes) {
+  std::string text;
+  for (const UsageCosts::PlanCost& one : costs) {
+    text += WrapText(absl::StrCat(DescribeCost(one.plan, one.cost,
+                                               sizes.Or(SizeUnits::kDecimal)),
+                                  ", until ", FormatDay(one.cost.period.to)),
+                     TerminalWidth());
+  }
+  return text;
+}
+
+std::string FormatRowsJson(const std::vector<Row>& rows,
+                           const std::vector<UsageCosts::PlanCost>& costs) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Row& row : rows) {
     nlohmann::ordered_json object = {{"name", ToUtf8(row.budget.name)},
@@ -146,6 +165,9 @@ std::string FormatRowsJson(const std::vector<Row>& rows) {
             ? nlohmann::ordered_json(nullptr)
             : nlohmann::ordered_json(row.state.forecast_unknown);
     array.push_back(std::move(object));
+  }
+  for (const UsageCosts::PlanCost& one : costs) {
+    array.push_back(CostJson(one.plan, one.cost));
   }
   return array.dump(2) + "\n";
 }
@@ -239,9 +261,9 @@ class BudgetCommand : public Command {
   }
 
   int Run() override {
-    const auto budgets = limit_.empty() ? ReadBudgetFile(budgets_)
-                                        : std::vector<Budget>{budget_};
-    if (!budgets.ok()) return Fail(budgets.status().message());
+    const auto file =
+        limit_.empty() ? ReadBudgetFile(budgets_) : BudgetFile{{budget_}, {}};
+    if (!file.ok()) return Fail(file.status().message());
     // Closed after the history, because SQLite's own locks (fcntl(2)) end when any
     // descriptor of the file is closed. This lock is of another type (flock(2)).
     UniqueFd turn;
@@ -251,8 +273,9 @@ class BudgetCommand : public Command {
     if (!history.ok()) return Fail(history.status().message());
     std::vector<Row> rows;
     int status = 0;
-    for (const Budget& budget : *budgets) {
-      const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
+    const int64_t now = time(nullptr);
+    for (const Budget& budget : file->budgets) {
+      const auto state = ReadBudgetState(history->get(), budget, now);
       if (state.ok()) {
         rows.push_back({budget, *state});
         continue;
@@ -262,8 +285,21 @@ class BudgetCommand : public Command {
       if (!absl::IsInvalidArgument(state.status())) return status;
     }
     if (!limit_.empty() && status != 0) return status;
+    std::vector<UsageCosts::PlanCost> costs;
+    for (const Plan& plan : file->plans) {
+      const auto cost = ReadCost(history->get(), plan, HourOf(now).day);
+      if (cost.ok()) {
+        costs.push_back({plan, *cost});
+        continue;
+      }
+      status = Fail(cost.status().message());
+      if (!absl::IsInvalidArgument(cost.status())) return status;
+    }
     const int printed =
-        Print(json_ ? FormatRowsJson(rows) : FormatRows(rows, sizes_));
+        Print(json_ ? FormatRowsJson(rows, costs)
+                    : absl::StrCat(
+                          file->budgets.empty() ? "" : FormatRows(rows, sizes_),
+                          FormatCosts(costs, sizes_)));
     if (printed != 0) status = printed;
     if (!run_.empty()) {
       const absl::Status locked = Lock(&turn);

@@ -185,22 +185,30 @@ class ExportCommand : public Command {
     return cursor;
   }
 
-  // Appends the budgets to *rows. One that cannot be read is a note.
+  // Appends the budgets and costs to *rows. One that cannot be read is a note.
   absl::Status AddBudgets(Database* history, int64_t since,
                           std::vector<ExportRow>* rows) const {
-    const auto budgets = ReadBudgetFile(budgets_);
-    if (absl::IsNotFound(budgets.status()) && budgets_ == kDefaultBudgets) {
+    const auto file = ReadBudgetFile(budgets_);
+    if (absl::IsNotFound(file.status()) && budgets_ == kDefaultBudgets) {
       return absl::OkStatus();
     }
-    if (!budgets.ok()) return budgets.status();
-    for (const Budget& budget : *budgets) {
-      auto of_budget = BudgetRows(history, budget, since, options_.now);
-      if (absl::IsInvalidArgument(of_budget.status())) {
-        std::cerr << "netmeter: note: " << of_budget.status().message() << "\n";
-        continue;
+    if (!file.ok()) return file.status();
+    const auto add = [&](const absl::StatusOr<std::vector<ExportRow>>& more) {
+      if (absl::IsInvalidArgument(more.status()) ||
+          absl::IsOutOfRange(more.status())) {
+        std::cerr << "netmeter: note: " << more.status().message() << "\n";
+        return absl::OkStatus();
       }
-      if (!of_budget.ok()) return of_budget.status();
-      rows->insert(rows->end(), of_budget->begin(), of_budget->end());
+      if (more.ok()) rows->insert(rows->end(), more->begin(), more->end());
+      return more.status();
+    };
+    for (const Budget& budget : file->budgets) {
+      NETMETER_RETURN_IF_ERROR(
+          add(BudgetRows(history, budget, since, options_.now)));
+    }
+    for (const Plan& plan : file->plans) {
+      NETMETER_RETURN_IF_ERROR(
+          add(CostRows(history, plan, since, options_.now)));
     }
     return absl::OkStatus();
   }

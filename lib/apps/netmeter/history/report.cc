@@ -195,8 +195,9 @@ std::string Chart(const ReportPart& part, const Period& period,
   return absl::StrCat(svg, "</svg>\n");
 }
 
+// `cost`: "" for none.
 std::string TableRow(const std::string& name, const Counters& counters,
-                     int64_t all, SizeUnits units) {
+                     const std::string& cost, int64_t all, SizeUnits units) {
   const auto human = [units](int64_t bytes) {
     return HumanSignedBytes(bytes, units);
   };
@@ -206,36 +207,46 @@ std::string TableRow(const std::string& name, const Counters& counters,
                       HumanPercent(static_cast<double>(counters.bytes()),
                                    static_cast<double>(all)),
                       "</td><td>", human(counters.tx_retransmit_bytes()),
-                      "</td></tr>\n");
+                      cost.empty() ? "" : "</td><td>", cost, "</td></tr>\n");
 }
 
 std::string FormatPart(const ReportPart& part, const Period& period,
-                       SizeUnits units) {
+                       const UsageCosts& costs, SizeUnits units) {
   const Usage& usage = part.usage;
   const int64_t all = usage.sum.bytes();
+  const bool has_cost = !costs.currency.empty();
+  const auto money = [&](int64_t micros) {
+    return has_cost ? MoneyText(micros, /*exact=*/false) : "";
+  };
   std::string html = absl::StrCat("<section><h2>By ", UsageByName(part.by),
                                   "</h2>\n", Chart(part, period, units));
-  absl::StrAppend(&html, "<table style=\"--columns: 5\"><tr><th>",
-                  UsageByName(part.by),
+  absl::StrAppend(&html, "<table style=\"--columns: ", has_cost ? 6 : 5,
+                  "\"><tr><th>", UsageByName(part.by),
                   "</th><th>sent</th><th>received</th><th>total</th>"
-                  "<th>share</th><th>resent</th></tr>\n");
+                  "<th>share</th><th>resent</th>",
+                  has_cost ? absl::StrCat("<th>", costs.currency, "</th>") : "",
+                  "</tr>\n");
   Counters others;
+  int64_t cost_of_others = 0;
   for (size_t i = 0; i < usage.rows.size(); ++i) {
     if (i >= kMostRows) {
       others += usage.rows[i].counters;
+      cost_of_others += usage.rows[i].cost_micros;
       continue;
     }
     const size_t colour = i + 1 < part.days.size() ? i : kShown;
     html += TableRow(absl::StrCat("<span class=\"key f", colour, "\"></span>",
                                   NameOf(part, i)),
-                     usage.rows[i].counters, all, units);
+                     usage.rows[i].counters, money(usage.rows[i].cost_micros),
+                     all, units);
   }
   if (usage.rows.size() > kMostRows) {
     html += TableRow(absl::StrCat(usage.rows.size() - kMostRows, " more"),
-                     others, all, units);
+                     others, money(cost_of_others), all, units);
   }
-  return absl::StrCat(html, TableRow("<b>sum</b>", usage.sum, all, units),
-                      "</table></section>\n");
+  return absl::StrCat(
+      html, TableRow("<b>sum</b>", usage.sum, money(costs.micros), all, units),
+      "</table></section>\n");
 }
 
 // Budgets of another period would stand beside usage that they do not measure.
@@ -292,6 +303,20 @@ std::string FormatBudgets(const Report& report) {
   return absl::StrCat(html, "</section>\n");
 }
 
+std::string FormatCosts(const UsageCosts& costs, SizeUnits units) {
+  std::string html;
+  for (const UsageCosts::PlanCost& one : costs.plans) {
+    absl::StrAppend(&html, "<p>",
+                    Escape(DescribeCost(one.plan, one.cost, units)), "</p>\n");
+  }
+  if (!costs.unknown.empty()) {
+    absl::StrAppend(
+        &html, "<p class=\"faint\">No cost: ", Escape(costs.unknown), "</p>\n");
+  }
+  if (html.empty()) return "";
+  return absl::StrCat("<section><h2>Costs</h2>\n", html, "</section>\n");
+}
+
 std::string FormatGaps(const std::vector<Gap>& gaps) {
   if (gaps.empty()) return "";
   std::string html =
@@ -314,19 +339,22 @@ std::string FormatGaps(const std::vector<Gap>& gaps) {
 
 }  // namespace
 
-absl::StatusOr<ReportPart> ReadReportPart(Database* history,
-                                          const Report& report, UsageBy by) {
-  const Period& period = report.period;
+absl::StatusOr<ReportPart> ReadReportPart(Database* history, Report* report,
+                                          UsageBy by) {
+  const Period& period = report->period;
   UsageQuery query;
   query.period = period;
-  query.path = report.path;
-  query.uplink = report.uplink;
+  query.path = report->path;
+  query.uplink = report->uplink;
   query.by = by;
   ReportPart part;
   part.by = by;
   auto usage = ReadUsage(history, query);
   if (!usage.ok()) return usage.status();
   part.usage = *std::move(usage);
+  auto costs = ReadUsageCosts(history, report->plans, query, &part.usage);
+  if (!costs.ok()) return costs.status();
+  report->costs = *std::move(costs);
   const auto read_days =
       [&](const UsageQuery& of) -> absl::StatusOr<std::vector<int64_t>> {
     UsageQuery by_day = of;
@@ -348,6 +376,7 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
   if (!others.ok()) return others.status();
   for (const UsageRow& row : part.usage.rows) {
     if (part.days.size() == kShown) break;
+    if (row.kind == "fee") continue;
     UsageQuery of_row = query;
     (by == UsageBy::kService  ? of_row.service
      : by == UsageBy::kUplink ? of_row.uplink
@@ -414,8 +443,9 @@ std::string FormatReport(const Report& report) {
     }
   }
   html += FormatBudgets(report);
+  html += FormatCosts(report.costs, report.units);
   for (const ReportPart& part : report.parts) {
-    html += FormatPart(part, report.period, report.units);
+    html += FormatPart(part, report.period, report.costs, report.units);
   }
   if (!report.parts.empty()) html += FormatGaps(report.parts[0].usage.gaps);
   absl::StrAppend(

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/apps/budgets/budget.h"
+#include "lib/apps/budgets/plan.h"
 #include "lib/apps/history/usage.h"
 #include "lib/base/text.h"
 
@@ -39,11 +40,14 @@ struct Report {
   std::vector<ReportPart> parts;
   std::vector<Budget> budgets;
   std::vector<BudgetState> states;  // for these
+  std::vector<Plan> plans;
+  UsageCosts costs;  // that apply to the page
 };
 
-// Reads the part for the report's period, path and uplink. Errors as ReadUsage().
-absl::StatusOr<ReportPart> ReadReportPart(Database* history,
-                                          const Report& report, UsageBy by);
+// Reads the part for the report's period, path and uplink, and its costs into
+// report->costs. Errors as ReadUsageCosts().
+absl::StatusOr<ReportPart> ReadReportPart(Database* history, Report* report,
+                                          UsageBy by);
 
 std::string FormatReport(const Report& report);
 

@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,8 +30,8 @@ namespace {
 constexpr char kReportFooter[] = R"(
 One self-contained HTML file: it loads nothing, has no script, and can be printed.
 It shows the traffic by day, by uplink if there are any, by service and
-destination; retransmissions; budgets of this period; gaps. If all budgets have one
-reset day, it is the default of --reset-day. The sum is the bill of all uplinks, as in
+destination; retransmissions; budgets and costs of this period; gaps. If all budgets and
+plans have one reset day, it is the default of --reset-day. The sum is the bill of all uplinks, as in
 `netmeter usage`; --uplink makes the page of one. --html - writes to standard output.
 
 Exit status: 0 written; 1 failed, one line on stderr says why; 2 wrong usage.
@@ -124,9 +126,10 @@ class ReportCommand : public Command {
     const auto history = OpenHistory(database_, Database::Mode::kRead);
     if (!history.ok()) return Fail(history.status().message());
     if (!budgets_.empty()) {
-      auto budgets = ReadBudgetFile(budgets_);
-      if (!budgets.ok()) return Fail(budgets.status().message());
-      report_.budgets = *std::move(budgets);
+      auto file = ReadBudgetFile(budgets_);
+      if (!file.ok()) return Fail(file.status().message());
+      report_.budgets = std::move(file->budgets);
+      report_.plans = std::move(file->plans);
     }
     const absl::Status set = SetPeriod();
     if (!set.ok()) return Fail(set.message());
@@ -142,13 +145,15 @@ class ReportCommand : public Command {
  private:
   // So that the page and its budgets have one period.
   absl::Status SetPeriod() {
-    const std::vector<Budget>& budgets = report_.budgets;
-    const bool common =
-        !budgets.empty() && !flags_->WasGiven("--reset-day") &&
-        std::all_of(budgets.begin(), budgets.end(), [&](const Budget& budget) {
-          return budget.days == 0 && budget.reset_day == budgets[0].reset_day;
-        });
-    if (common) period_options_.set_reset_day(budgets[0].reset_day);
+    std::set<std::pair<int, int>> all;  // days, and reset day
+    for (const Budget& one : report_.budgets) {
+      all.insert({one.days, one.reset_day});
+    }
+    for (const Plan& one : report_.plans) all.insert({one.days, one.reset_day});
+    if (all.size() == 1 && all.begin()->first == 0 &&
+        !flags_->WasGiven("--reset-day")) {
+      period_options_.set_reset_day(all.begin()->second);
+    }
     const auto period = period_options_.Get(Today());
     if (!period.ok()) return period.status();
     report_.period = *period;
@@ -169,7 +174,7 @@ class ReportCommand : public Command {
          {UsageBy::kUplink, UsageBy::kService, UsageBy::kDestination}) {
       // With --uplink there would be one row.
       if (by == UsageBy::kUplink && !report_.uplink.empty()) continue;
-      auto part = ReadReportPart(history, report_, by);
+      auto part = ReadReportPart(history, &report_, by);
       if (!part.ok()) return part.status();
       const std::vector<UsageRow>& rows = part->usage.rows;
       const bool named =

@@ -68,7 +68,7 @@ class ReportTest : public testing::Test {
 };
 
 TEST_F(ReportTest, DaysOfTheFirstRowsAndOfAllOthersAreTheSum) {
-  const auto part = ReadReportPart(history_.get(), report_, UsageBy::kService);
+  const auto part = ReadReportPart(history_.get(), &report_, UsageBy::kService);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->days.size(), 6u);
   EXPECT_THAT(part->days[0], ElementsAre(8000, 8000, 8000, 0));
@@ -78,6 +78,29 @@ TEST_F(ReportTest, DaysOfTheFirstRowsAndOfAllOthersAreTheSum) {
     for (const int64_t bytes : days) sum += bytes;
   }
   EXPECT_EQ(sum, part->usage.sum.bytes());
+}
+
+TEST_F(ReportTest, ThePageOfABillingPeriodHasItsCosts) {
+  const auto file = ParseBudgets(
+      "plans: [{name: sat, currency: EUR, fee: 36, days: 4, start: "
+      "2026-11-01}]",
+      "f");
+  ASSERT_TRUE(file.ok()) << file.status();
+  report_.plans = file->plans;
+  auto part = ReadReportPart(history_.get(), &report_, UsageBy::kService);
+  ASSERT_TRUE(part.ok()) << part.status();
+  report_.parts = {*part};
+  const std::string page = FormatReport(report_);
+  EXPECT_THAT(page, HasSubstr("<p>plan sat: 36.00 EUR ("));
+  EXPECT_THAT(page, HasSubstr("<th>EUR</th>"));
+  // 8 of 36 kB a day.
+  EXPECT_THAT(page, HasSubstr("</td><td>8.00</td></tr>"));
+  EXPECT_THAT(page, HasSubstr("</td><td>36.00</td></tr>"));
+  report_.plans[0].days = 5;
+  part = ReadReportPart(history_.get(), &report_, UsageBy::kService);
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_THAT(FormatReport(report_),
+              HasSubstr("No cost: plan sat has the billing period "));
 }
 
 // Most of a host's bytes may have no destination.
@@ -92,7 +115,7 @@ TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
   reading.samples = {sample};
   ASSERT_TRUE(Records(reading));
   const auto part =
-      ReadReportPart(history_.get(), report_, UsageBy::kDestination);
+      ReadReportPart(history_.get(), &report_, UsageBy::kDestination);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->days.size(), 3u);
   EXPECT_EQ(part->usage.rows[0].name, "");
@@ -116,7 +139,7 @@ TEST_F(ReportTest, ADestinationCalledDashIsNotNone) {
   }
   ASSERT_TRUE(Records(reading));
   const auto part =
-      ReadReportPart(history_.get(), report_, UsageBy::kDestination);
+      ReadReportPart(history_.get(), &report_, UsageBy::kDestination);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->usage.rows.size(), 3u);
   EXPECT_EQ(part->usage.rows[0].name, "-");
@@ -143,7 +166,7 @@ TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
   reading.forwarded[{"lan", "forwarded", ""}].value = {1000000, 2000000, 1, 2};
   ASSERT_TRUE(Records(reading));
   const auto part =
-      ReadReportPart(history_.get(), report_, UsageBy::kDestination);
+      ReadReportPart(history_.get(), &report_, UsageBy::kDestination);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_GE(part->days.size(), 3u);
   EXPECT_EQ(part->usage.rows[0].name, "forwarded");
@@ -174,7 +197,7 @@ TEST_F(ReportTest, UplinksHaveDaysAndWhatHasNoneIsCalledSo) {
   Report report;
   report.period = period_;
   report.path = "direct";
-  auto part = ReadReportPart(history_.get(), report_, UsageBy::kUplink);
+  auto part = ReadReportPart(history_.get(), &report_, UsageBy::kUplink);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->days.size(), 4u);
   EXPECT_EQ(part->usage.rows[0].name, "satellite");
@@ -190,7 +213,7 @@ TEST_F(ReportTest, UplinksHaveDaysAndWhatHasNoneIsCalledSo) {
 
   // The bill of one of them.
   report.uplink = "satellite";
-  part = ReadReportPart(history_.get(), report, UsageBy::kService);
+  part = ReadReportPart(history_.get(), &report, UsageBy::kService);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->usage.rows.size(), 1u);
   EXPECT_EQ(part->usage.sum.bytes(), 2000000);
@@ -252,7 +275,7 @@ TEST_F(ReportTest, ThePageHasNoWordsOfTheCommandLine) {
   report_.states[0].forecast_unknown = "too little is recorded";
   for (const UsageBy by :
        {UsageBy::kUplink, UsageBy::kService, UsageBy::kDestination}) {
-    auto part = ReadReportPart(history_.get(), report_, by);
+    auto part = ReadReportPart(history_.get(), &report_, by);
     ASSERT_TRUE(part.ok()) << part.status();
     part->usage.uplinks = part->usage.not_billed = part->usage.rows;
     part->usage.shortfalls = {{"satellite", 1000, 1000}};
@@ -310,7 +333,7 @@ TEST_F(ReportTest, AServiceAndAProgramOfOneNameHaveDaysOfTheirOwn) {
   add(Kind::kPending, "mme", 50000);
   ASSERT_TRUE(Records(reading));
   Report report = report_;
-  const auto part = ReadReportPart(history_.get(), report, UsageBy::kService);
+  const auto part = ReadReportPart(history_.get(), &report, UsageBy::kService);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->days.size(), 6u);
   EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 2000000));
@@ -330,7 +353,7 @@ TEST_F(ReportTest, NoNameIsMarkupAndNothingIsLoaded) {
   report.period = period_;
   report.path = "direct";
   for (const UsageBy by : {UsageBy::kService, UsageBy::kDestination}) {
-    auto part = ReadReportPart(history_.get(), report_, by);
+    auto part = ReadReportPart(history_.get(), &report_, by);
     ASSERT_TRUE(part.ok());
     report.parts.push_back(*part);
   }
@@ -359,7 +382,7 @@ TEST_F(ReportTest, AnEmptyPeriodIsAPage) {
   Report report;
   report.period = {20200101, 20200131};
   report.path = "direct";
-  auto part = ReadReportPart(history_.get(), report, UsageBy::kService);
+  auto part = ReadReportPart(history_.get(), &report, UsageBy::kService);
   ASSERT_TRUE(part.ok());
   report.parts = {*part};
   EXPECT_THAT(FormatReport(report), HasSubstr("<p class=\"big\">0 B</p>"));

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/apps/budgets/budget.h"
+#include "lib/apps/budgets/plan.h"
 #include "lib/apps/history/bill.h"
 #include "lib/apps/history/samples.h"
 #include "lib/apps/history/usage.h"
@@ -40,6 +42,12 @@ are no uplink, and containers behind a bridge, whose bytes an uplink has as forw
 link. --path interface shows what each interface counted.
 The column SERVICE has the name of any series: a service, a program, a unit, a
 container or an interface, as KIND says. Two kinds of one name are two rows.
+
+If the budget file has plans, COST is what the provider bills, in whole billing
+periods: a plan of --reset-day 15 has no cost of other days. A row has the share of its
+bytes, also of the fee, and the sum of the rows is the bill; a period without traffic has
+a row of kind `fee`. --service, --destination and --kind have no cost. --csv and --json
+have it exactly, in millionths (cost_micros).
 
 The line `estimated` has the sum of a period that runs, if it goes on as it did so far;
 it needs one recorded day, or a quarter of a shorter period. AVERAGE is the rate of a
@@ -117,6 +125,10 @@ class UsageCommand : public Command {
             .OneOf(kinds);
     flags->AddOption("--uplink", &query_.uplink, "Only this uplink")
         .Type("NAME");
+    flags_ = flags;
+    flags->AddOption("--budgets", &budgets_, "The file with plans, for costs")
+        .Type("FILE")
+        .ShowDefault();
     const Option json =
         flags->AddFlag("--json", &json_, "Print one JSON object");
     const Option csv =
@@ -160,16 +172,32 @@ class UsageCommand : public Command {
     if (percentile_ != 0) return PrintRates(history->get());
     auto usage = ReadUsage(history->get(), query_);
     if (!usage.ok()) return Fail(usage.status().message());
+    const auto costs = ReadCosts(history->get(), &*usage);
+    if (!costs.ok()) return Fail(costs.status().message());
     if (top_ != 0) KeepLargest(static_cast<size_t>(top_), &usage->rows);
-    if (json_) return Print(FormatUsageJson(*usage, query_));
-    if (csv_) return Print(FormatUsageCsv(*usage, query_));
+    if (json_) return Print(FormatUsageJson(*usage, query_, *costs));
+    if (csv_) return Print(FormatUsageCsv(*usage, query_, *costs));
     const auto units = ReadSizeUnits(history->get());
     if (!units.ok()) return Fail(units.status().message());
-    return Print(
-        FormatUsageTable(*usage, query_, sizes_.Or(*units), TerminalWidth()));
+    return Print(FormatUsageTable(*usage, query_, sizes_.Or(*units),
+                                  TerminalWidth(), *costs));
   }
 
  private:
+  // The traffic is printed all the same if the default file is wrong.
+  absl::StatusOr<UsageCosts> ReadCosts(Database* history, Usage* usage) const {
+    const auto file = ReadBudgetFile(budgets_);
+    if (file.ok()) {
+      return ReadUsageCosts(history, file->plans, query_, usage);
+    }
+    if (flags_->WasGiven("--budgets")) return file.status();
+    UsageCosts none;
+    if (!absl::IsNotFound(file.status())) {
+      none.unknown = std::string(file.status().message());
+    }
+    return none;
+  }
+
   // The rest is one row, so that rows add up to their sum in each format.
   static void KeepLargest(size_t count, std::vector<UsageRow>* rows) {
     std::stable_sort(rows->begin(), rows->end(),
@@ -182,6 +210,7 @@ class UsageCommand : public Command {
     rest.name = absl::StrCat("(", rows->size() - count, " more)");
     for (size_t i = count; i < rows->size(); ++i) {
       rest.counters += (*rows)[i].counters;
+      rest.cost_micros += (*rows)[i].cost_micros;
     }
     rows->resize(count);
     rows->push_back(std::move(rest));
@@ -215,7 +244,9 @@ class UsageCommand : public Command {
         FormatRatesTable(*rates, query_.period, percentile_, TerminalWidth()));
   }
 
+  const Flags* flags_ = nullptr;
   std::string database_;
+  std::string budgets_ = kDefaultBudgets;
   PeriodOptions period_;
   UsageQuery query_;
   int top_ = 0;         // 0: all rows

@@ -136,8 +136,18 @@ std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units) {
       "packet as one, a queue dropped packets, or a record read in between)");
 }
 
+nlohmann::ordered_json CostJson(const Plan& plan, const Cost& cost) {
+  return {
+      {"plan", ToUtf8(plan.name)},       {"from", FormatDay(cost.period.from)},
+      {"to", FormatDay(cost.period.to)}, {"uplink", ToUtf8(plan.uplink)},
+      {"currency", plan.currency},       {"cost_micros", cost.micros},
+      {"used_bytes", cost.used_bytes},   {"billed_bytes", cost.billed_bytes}};
+}
+
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
-                             SizeUnits units, size_t width) {
+                             SizeUnits units, size_t width,
+                             const UsageCosts& costs) {
+  const bool has_cost = !costs.currency.empty();
   const bool with_kind = query.by == UsageBy::kService;
   const bool by_time = IsByTime(query.by);
   TextTable table(
@@ -148,27 +158,32 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
        {"TOTAL", TextColumn::kRight},
        {"SHARE", TextColumn::kRight, 3},
        {by_time ? "AVERAGE" : "", TextColumn::kRight, by_time ? 2 : 9},
-       {"RETRANSMIT", TextColumn::kRight, 4}});
+       {"RETRANSMIT", TextColumn::kRight, 4},
+       {has_cost ? "COST " + costs.currency : "", TextColumn::kRight,
+        has_cost ? 0 : 9}});
+  const auto money = [&](int64_t micros) {
+    return has_cost ? MoneyText(micros, units == SizeUnits::kExact) : "";
+  };
   const auto add = [&](const std::string& name, const std::string& kind,
                        const Counters& counters, const std::string& average,
-                       bool has_share = true) {
+                       const std::string& cost, bool has_share = true) {
     table.Add({name, kind, HumanSignedBytes(counters.tx_bytes(), units),
                HumanSignedBytes(counters.rx_bytes(), units),
                HumanSignedBytes(counters.bytes(), units),
                has_share ? HumanPercent(static_cast<double>(counters.bytes()),
                                         static_cast<double>(usage.sum.bytes()))
                          : "",
-               average,
-               HumanSignedBytes(counters.tx_retransmit_bytes(), units)});
+               average, HumanSignedBytes(counters.tx_retransmit_bytes(), units),
+               cost});
   };
   for (const UsageRow& row : usage.rows) {
     const int64_t average = AverageBits(row);
     add(NameOf(row), with_kind ? row.kind : "", row.counters,
-        average < 0 ? "" : RateText(average));
+        average < 0 ? "" : RateText(average), money(row.cost_micros));
   }
-  add("sum", "", usage.sum, "");
+  add("sum", "", usage.sum, "", money(costs.micros));
   if (usage.estimated.has_value()) {
-    add("estimated", "", *usage.estimated, "", /*has_share=*/false);
+    add("estimated", "", *usage.estimated, "", "", /*has_share=*/false);
   }
   std::string text = WrapText(
       absl::StrCat(
@@ -190,6 +205,12 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                           !query.uplink.empty();
     notes.push_back(filtered ? "(no such series in this period)"
                              : "(nothing was recorded in this period)");
+  }
+  for (const UsageCosts::PlanCost& cost : costs.plans) {
+    notes.push_back(DescribeCost(cost.plan, cost.cost, units));
+  }
+  if (!costs.unknown.empty()) {
+    notes.push_back(absl::StrCat("no cost: ", costs.unknown));
   }
   if (!usage.not_billed.empty()) {
     notes.push_back(absl::StrCat("not in the sum: ",
@@ -214,7 +235,9 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
   return text;
 }
 
-std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
+std::string FormatUsageJson(const Usage& usage, const UsageQuery& query,
+                            const UsageCosts& costs) {
+  const bool has_cost = !costs.currency.empty();
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const UsageRow& row : usage.rows) {
     nlohmann::ordered_json object;
@@ -227,6 +250,7 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
     }
     AddCounters(row.counters, &object);
     if (row.seconds != 0) object["average_bits_per_second"] = AverageBits(row);
+    if (has_cost) object["cost_micros"] = row.cost_micros;
     rows.push_back(std::move(object));
   }
   nlohmann::ordered_json sum = nlohmann::ordered_json::object();
@@ -253,21 +277,32 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
     gaps.push_back(
         {{"what", gap.what}, {"begin", gap.begin}, {"end", gap.end}});
   }
-  const nlohmann::ordered_json all = {
-      {"from", FormatDay(query.period.from)},
-      {"to", FormatDay(query.period.to)},
-      {"path", query.path},
-      {"rows", std::move(rows)},
-      {"sum", std::move(sum)},
-      {"estimated", std::move(estimated)},
-      {"uplinks", by_uplink(usage.uplinks)},
-      {"not_in_sum", by_uplink(usage.not_billed)},
-      {"shortfalls", std::move(shortfalls)},
-      {"gaps", std::move(gaps)}};
+  nlohmann::ordered_json all = {{"from", FormatDay(query.period.from)},
+                                {"to", FormatDay(query.period.to)},
+                                {"path", query.path},
+                                {"rows", std::move(rows)},
+                                {"sum", std::move(sum)},
+                                {"estimated", std::move(estimated)},
+                                {"uplinks", by_uplink(usage.uplinks)},
+                                {"not_in_sum", by_uplink(usage.not_billed)},
+                                {"shortfalls", std::move(shortfalls)},
+                                {"gaps", std::move(gaps)}};
+  if (has_cost) {
+    all["currency"] = costs.currency;
+    all["cost_micros"] = costs.micros;
+  }
+  if (!costs.plans.empty()) {
+    all["costs"] = nlohmann::ordered_json::array();
+    for (const UsageCosts::PlanCost& cost : costs.plans) {
+      all["costs"].push_back(CostJson(cost.plan, cost.cost));
+    }
+  }
+  if (!costs.unknown.empty()) all["cost_unknown"] = ToUtf8(costs.unknown);
   return all.dump(2) + "\n";
 }
 
-std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
+std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query,
+                           const UsageCosts& costs) {
   const bool with_kind = HasKind(query);
   std::string text =
       absl::StrCat(with_kind ? "kind," : "", UsageByName(query.by),
@@ -275,6 +310,7 @@ std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
   for (const RecordedCounter& counter : kRecordedCounters) {
     absl::StrAppend(&text, ",", counter.name);
   }
+  if (!costs.currency.empty()) text += ",cost_micros,currency";
   text += "\n";
   for (const UsageRow& row : usage.rows) {
     absl::StrAppend(&text, with_kind ? row.kind + "," : "",
@@ -286,6 +322,9 @@ std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
     }
     for (const int64_t value : row.counters.value) {
       absl::StrAppend(&text, ",", value);
+    }
+    if (!costs.currency.empty()) {
+      absl::StrAppend(&text, ",", row.cost_micros, ",", costs.currency);
     }
     text += "\n";
   }

@@ -104,6 +104,49 @@ TEST_F(UsageTextTest, RowsOfTimeHaveAverageRatesAndThePeriodAnEstimate) {
             nullptr);
 }
 
+TEST_F(UsageTextTest, RowsHaveTheirCostIfAPlanApplies) {
+  UsageCosts costs;
+  costs.currency = "EUR";
+  costs.micros = 12345678;
+  costs.plans.resize(1);
+  costs.plans[0].plan.name = "sat";
+  costs.plans[0].plan.uplink = "satellite";
+  costs.plans[0].plan.currency = "EUR";
+  costs.plans[0].cost = {query_.period, 12345678, 3072, 3000};
+  usage_.rows[0].cost_micros = 10288065;
+  usage_.rows[1].cost_micros = 2057613;
+  usage_.shortfalls.clear();
+  usage_.gaps.clear();
+  EXPECT_EQ(
+      FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0, costs),
+      "2026-11-15 to 2026-12-14, path direct\n"
+      "SERVICE        KIND        SENT  RECEIVED    TOTAL   SHARE  RETRANSMIT  "
+      "COST EUR\n"
+      "mme            service  1.5 KiB   1.0 KiB  2.5 KiB   83.3%         0 B  "
+      "   10.29\n"
+      "=cmd|'!A1,\"x\"  binary     500 B      12 B    512 B   16.7%         0 "
+      "B      2.06\n"
+      "sum                     2.0 KiB   1.0 KiB  3.0 KiB  100.0%         0 B  "
+      "   12.35\n"
+      "plan sat: 12.35 EUR (3.0 KiB used, 2.9 KiB billed)\n");
+  EXPECT_THAT(FormatUsageTable(usage_, query_, SizeUnits::kExact, 0, costs),
+              HasSubstr(" 10.288065\n"));
+  const std::string csv = FormatUsageCsv(usage_, query_, costs);
+  EXPECT_THAT(csv, HasSubstr(",cost_micros,currency\n"));
+  EXPECT_THAT(csv, HasSubstr(",10288065,EUR\n"));
+  const auto json =
+      nlohmann::json::parse(FormatUsageJson(usage_, query_, costs));
+  EXPECT_EQ(json["rows"][0]["cost_micros"], 10288065);
+  EXPECT_EQ(json["cost_micros"], 12345678);
+  EXPECT_EQ(json["costs"][0]["billed_bytes"], 3000);
+  EXPECT_FALSE(json.contains("cost_unknown"));
+  costs = {};
+  costs.unknown = "plan sat has the billing period 2026-11-01 to 2026-11-30";
+  EXPECT_THAT(FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0, costs),
+              AllOf(HasSubstr("\nno cost: plan sat has the billing period "),
+                    Not(HasSubstr("COST"))));
+}
+
 TEST_F(UsageTextTest, FitsATerminalOf80Columns) {
   usage_.rows[0].name = std::string(64, 'm');
   const std::string text =
