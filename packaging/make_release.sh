@@ -2,24 +2,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Makes a release of this tree:
 #
-#   packaging/make_release.sh [--check | --snapshot] [DIR]
+#   packaging/make_release.sh [--check | --snapshot] [--apt-key KEY] [DIR]
 #
 # Checks that all versions agree, then makes the sources, the Debian packages (with
 # lintian), the static programs and wheels, with their SHA256SUMS, in DIR (default
 # packaging/build/VERSION). DIR is empty, or has the output of an earlier run, which is
 # replaced. A release needs a commit whose CHANGELOG.md has the date of the version;
-# --snapshot takes the tree as it is. --check only compares the versions.
+# --snapshot takes the tree as it is. --check only compares the versions. --apt-key makes
+# DIR an apt repository, signed by this secret key of your gpg (docs/fleet.md).
 # CONTRIBUTING.md has the steps around it. Needs test/install_packages.sh package, and
 # PyPI. NETMETER_BAZEL_OPTIONS replaces Bazel's "-c opt".
 set -euo pipefail
 
 die() { echo "make_release.sh: $*" >&2; exit 1; }
 
-way=release directory=''
+way=release directory='' key=''
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --check | --snapshot) way=${1#--} ;;
+    --apt-key) [ -n "${2:-}" ] || die "--apt-key needs a KEY of gpg --list-secret-keys"; key=$2; shift ;;
     -*) die "unknown option '$1' (--help lists them)" ;;
     *) [ -z "$directory" ] || die "one DIR, not '$directory' and '$1'"; directory=$1 ;;
   esac
@@ -49,6 +51,11 @@ agree "lib/capi/exports.lds: NETMETER_" "$(sed -n 's/^NETMETER_\([0-9]*\)\..*/\1
 echo "version $version, libnetmeter.so.$soname: all agree"
 [ "$way" != check ] || exit 0
 
+if [ -n "$key" ]; then
+  command -v apt-ftparchive > /dev/null || die "no apt-ftparchive (run: test/install_packages.sh package)"
+  gpg --batch --list-secret-keys -- "$key" > /dev/null 2>&1 || die "gpg has no secret key '$key' (gpg --list-secret-keys)"
+fi
+
 if [ "$way" = release ]; then
   [[ $newest =~ \ -\ 20[0-9]{2}-[01][0-9]-[0-3][0-9]$ ]] || die "CHANGELOG.md has no date yet: $newest"
   [ -z "$(git status --porcelain)" ] || die "there is what no commit has (git status)"
@@ -59,8 +66,9 @@ if [ "$way" = release ]; then
 fi
 
 directory=${directory:-$PWD/packaging/build/$version}
-# The files of an earlier run are in its SHA256SUMS, and have this project's name.
-earlier() { sed -n 's/^[0-9a-f]\{64\}  \([^/]*netmeter[^/]*\)$/\1/p' "$directory/SHA256SUMS" 2> /dev/null || true; }
+# The files of an earlier run are in its SHA256SUMS, and have this project's name or are
+# the indexes of apt.
+earlier() { sed -nE 's/^[0-9a-f]{64}  (InRelease|Packages|[^/]*netmeter[^/]*)$/\1/p' "$directory/SHA256SUMS" 2> /dev/null || true; }
 if [ -e "$directory" ]; then
   [ -d "$directory" ] || die "$directory is no directory"
   foreign=$(cd "$directory" && find . -mindepth 1 -maxdepth 1 -printf '%P\n' | grep -vxF -e SHA256SUMS -f <(earlier) | head -n 1) || true
@@ -90,6 +98,16 @@ for program in "${static[@]}"; do
   install -m 755 "$build/$program" "$output/${name%-static}-$version-$(uname -m)-static"
 done
 packaging/make_wheels.sh "$output" > /dev/null
+if [ -n "$key" ]; then
+  # InRelease has the hash of Packages, which has those of the packages.
+  (
+    cd "$output"
+    apt-ftparchive packages . > Packages
+    apt-ftparchive -o APT::FTPArchive::Release::Origin=netmeter release . |
+      gpg --batch --local-user "$key" --clearsign > InRelease
+    gpg --batch --export -- "$key" > netmeter-archive-keyring.gpg
+  )
+fi
 (cd "$output" && sums=$(sha256sum -- *) && echo "$sums" | tee SHA256SUMS)
 
 # Publish all files or none.

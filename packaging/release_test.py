@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """packaging/make_release.sh, without the builds: in a copy of what it compares, where Bazel,
-git and the scripts that it calls only note that they were called.
+git and the scripts that it calls only note that they were called. apt and gpg are real.
 """
 
 import os
@@ -55,7 +55,7 @@ def write(path, text):
 class ReleaseTest(unittest.TestCase):
     def setUp(self):
         # The tree, and the directory from which a release is called.
-        for name in ("tree", "here"):
+        for name in ("tree", "here", "gnupg"):
             folder = tempfile.TemporaryDirectory()
             self.addCleanup(folder.cleanup)
             setattr(self, name, folder.name)
@@ -69,7 +69,7 @@ class ReleaseTest(unittest.TestCase):
 
     def release(self, *arguments):
         command = [os.path.join(self.tree, "packaging/make_release.sh"), *arguments]
-        environment = {"PATH": f"{self.tree}/bin:/usr/bin:/bin"}
+        environment = {"PATH": f"{self.tree}/bin:/usr/bin:/bin", "GNUPGHOME": self.gnupg}
         done = subprocess.run(command, cwd=self.here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
         return done.returncode, done.stdout.decode()
 
@@ -140,6 +140,79 @@ class ReleaseTest(unittest.TestCase):
                 if "/" in name:
                     os.rmdir(os.path.dirname(path))
         self.assertEqual(sorted(os.listdir(os.path.join(self.here, "out"))), sorted(made))
+
+    def make_key(self, name):
+        gpg = ["gpg", "--homedir", self.gnupg, "--batch", "--quiet", "--passphrase", ""]
+        subprocess.run([*gpg, "--quick-generate-key", name, "ed25519", "sign", "never"], check=True, timeout=60)
+        self.addCleanup(subprocess.run, ["gpgconf", "--homedir", self.gnupg, "--kill", "all"], check=True, timeout=60)
+
+    def apt_get(self, *arguments):
+        """apt-get of a machine that has only this source, and its status."""
+        machine = os.path.join(self.here, "machine")
+        for folder in ("state/lists/partial", "cache/archives/partial"):
+            os.makedirs(os.path.join(machine, folder), exist_ok=True)
+        write(os.path.join(machine, "status"), "")
+        write(
+            os.path.join(machine, "netmeter.sources"),
+            f"Types: deb\nURIs: file:{self.here}/out\nSuites: ./\nSigned-By: {machine}/key.gpg\n",
+        )
+        options = {
+            "Dir::State": machine + "/state",
+            "Dir::State::Status": machine + "/status",
+            "Dir::Cache": machine + "/cache",
+            "Dir::Etc::SourceList": machine + "/netmeter.sources",
+            "Dir::Etc::SourceParts": "/dev/null",
+            "Debug::NoLocking": "true",
+            "APT::Sandbox::User": "",
+        }
+        command = ["apt-get", "-y", *(f"-o{key}={value}" for key, value in options.items()), *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+        return done.returncode, done.stdout.decode()
+
+    def test_apt_takes_what_the_key_signed_and_nothing_else(self):
+        package = os.path.join(self.tree, "package")
+        control = "Package: netmeter-loader\nVersion: 1.0\nArchitecture: all\nMaintainer: a <a@example>\nDescription: a\n"
+        write(os.path.join(package, "DEBIAN/control"), control)
+        debs = f'dpkg-deb --build "{package}" "$1/netmeter-loader_1.0_all.deb" > /dev/null\n'
+        write(os.path.join(self.tree, "packaging/make_debs.sh"), "#!/bin/sh\n" + debs)
+
+        status, output = self.release("--snapshot", "--apt-key", "fleet@example", "out")
+        self.assertEqual((status, "no secret key 'fleet@example'" in output), (1, True), output)
+        for name in ("fleet@example", "thief@example"):
+            self.make_key(name)
+        for _ in range(2):  # over its own, too
+            status, output = self.release("--snapshot", "--apt-key", "fleet@example", "out")
+            self.assertEqual(status, 0, output)
+        out = os.path.join(self.here, "out")
+        keyring = os.path.join(self.here, "machine/key.gpg")
+        os.makedirs(os.path.dirname(keyring))
+        shutil.copy(os.path.join(out, "netmeter-archive-keyring.gpg"), keyring)
+        update = ("update", "-oAPT::Update::Error-Mode=any")
+        install = ("install", "--download-only", "netmeter-loader")
+        for command in (update, install):
+            status, output = self.apt_get(*command)
+            self.assertEqual(status, 0, output)
+
+        # Another package, then one that the index has, too, then one that a thief signs.
+        write(os.path.join(package, "DEBIAN/control"), control + " Not what was signed.\n")
+        subprocess.run(["sh", os.path.join(self.tree, "packaging/make_debs.sh"), out], check=True, timeout=60)
+        status, output = self.apt_get(*install)
+        self.assertNotEqual(status, 0, output)
+        shutil.rmtree(os.path.join(self.here, "machine/state"))
+        packages = subprocess.run(["apt-ftparchive", "packages", "."], cwd=out, stdout=subprocess.PIPE, check=True, timeout=60)
+        write(os.path.join(out, "Packages"), packages.stdout.decode())
+        status, output = self.apt_get(*update)
+        self.assertNotEqual(status, 0, output)
+        self.assertEqual(self.release("--snapshot", "--apt-key", "thief@example", "out")[0], 0)
+        status, output = self.apt_get(*update)
+        self.assertNotEqual(status, 0, output)
+        self.assertIn("NO_PUBKEY", output)
+        # Both keys, while one takes the place of the other.
+        with open(keyring, "ab") as both, open(os.path.join(out, "netmeter-archive-keyring.gpg"), "rb") as new:
+            both.write(new.read())
+        for command in (update, install):
+            status, output = self.apt_get(*command)
+            self.assertEqual(status, 0, output)
 
     # What an older version made goes; a release that fails takes nothing away.
     def test_a_release_replaces_an_earlier_one_as_a_whole(self):

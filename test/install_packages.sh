@@ -56,9 +56,13 @@ TEST_PACKAGES=(
   "${CORE_TEST_PACKAGES[@]}"
   # Prometheus and promtool, a sniffer, a terminal for netmeter top, a client in Rust
   prometheus tcpdump tmux rustc clang-tidy-14
+  # an apt repository
+  apt-utils gnupg
 )
 PACKAGE_PACKAGES=(
   debhelper dh-python help2man man-db lintian mmdebstrap
+  # the apt repository
+  apt-utils gnupg
 )
 GUEST_PACKAGES=(
   "${PACKAGE_PACKAGES[@]}"

@@ -150,8 +150,8 @@ std::vector<std::string> WhatHasNoEffect(const Config& config);
 // no protection against deliberate collisions.
 uint64_t HashOf(absl::string_view bytes);
 
-// The hash for nm_info.config_hash. Comments, the order of keys, keys that have their default,
-// pin_dir and cgroup make no difference.
+// The hash for nm_info.config_hash. Comments, the order of keys, keys that have their
+// default, pin_dir and cgroup make no difference.
 uint64_t HashOfConfig(const Config& config);
 
 // --- As the programs see it ---
