@@ -56,8 +56,8 @@ TEST_PACKAGES=(
   "${CORE_TEST_PACKAGES[@]}"
   # Prometheus and promtool, a sniffer, a terminal for netmeter top, a client in Rust
   prometheus tcpdump tmux rustc clang-tidy-14
-  # an apt repository
-  apt-utils gnupg
+  # an apt repository; what docs/fleet.md rolls out and alerts with
+  apt-utils gnupg ansible-core prometheus-alertmanager
 )
 PACKAGE_PACKAGES=(
   debhelper dh-python help2man man-db lintian mmdebstrap
@@ -141,15 +141,16 @@ echo "installing ${#missing[@]} packages: ${missing[*]}"
 thrice "${apt[@]}" -o APT::Update::Error-Mode=any update ||
   echo "install_packages.sh: apt-get update failed (above); going on with the lists that are there" >&2
 
-# prometheus (needed for promtool) and nghttp2-proxy start a server, and enable it for
-# the next boot. policy-rc.d, Debian's way, prevents the start; the enabling is undone.
+# prometheus (needed for promtool), its Alertmanager and nghttp2-proxy start a server, and
+# enable it for the next boot. policy-rc.d, Debian's way, prevents the start; the enabling
+# is undone.
 if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\n%s\nexit 101\n' "$mark" > "$policy"
   chmod 755 "$policy"
 fi
 thrice "${apt[@]}" --no-install-recommends install "${missing[@]}" ||
   die "apt-get install failed three times (above: its last lines)"
-for pair in prometheus:prometheus nghttp2-proxy:nghttpx; do
+for pair in prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager nghttp2-proxy:nghttpx; do
   [[ " ${missing[*]} " == *" ${pair%:*} "* ]] || continue
   server=${pair#*:}
   if command -v systemctl > /dev/null; then
