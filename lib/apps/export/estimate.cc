@@ -34,8 +34,7 @@ int64_t GzipSize(const std::string& text) {
 }  // namespace
 
 absl::StatusOr<std::string> EstimateExport(Database* history,
-                                           const ExportOptions& options,
-                                           const std::string& origin) {
+                                           const ExportOptions& options) {
   NETMETER_ASSIGN_OR_RETURN(const int64_t first, FirstRecord(history));
   const int64_t seconds =
       std::min(kDays * kDay, options.now - (first == 0 ? options.now : first));
@@ -63,8 +62,8 @@ absl::StatusOr<std::string> EstimateExport(Database* history,
     piece.version = options.now - seconds;
     while (!piece.is_last) {
       NETMETER_ASSIGN_OR_RETURN(piece, ReadPiece(history, one, piece.version));
-      rows += static_cast<int64_t>(piece.rows.size());
-      bytes += GzipSize(FormatJsonLines(piece.rows, origin));
+      rows += static_cast<int64_t>(piece.rows);
+      bytes += GzipSize(piece.text);
     }
     const bool by_hour = by == ExportBy::kHour;
     const int64_t posts = kPostBytes * kDays * (by_hour ? 24 : 1);

@@ -18,8 +18,7 @@ namespace internal {
 // a call each hour, or each day, sends. Errors as ReadPiece(), and FailedPrecondition: no
 // hour, or day, is over yet.
 absl::StatusOr<std::string> EstimateExport(Database* history,
-                                           const ExportOptions& options,
-                                           const std::string& origin);
+                                           const ExportOptions& options);
 
 }  // namespace internal
 }  // namespace netmeter

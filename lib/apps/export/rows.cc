@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "lib/apps/history/calendar.h"
 #include "lib/apps/history/identity.h"
 #include "lib/apps/history/usage.h"
@@ -20,6 +22,42 @@
 namespace netmeter {
 namespace internal {
 namespace {
+
+// The fields of a row, in their order.
+using Row = nlohmann::ordered_json;
+
+// The columns of CSV, in the order of the rows in docs/fleet-bill.md.
+constexpr char kColumns[] =
+    "row,host_id,host,labels,version,day,hour,uplink,kind,service,destination,"
+    "transport,path,tx_bytes,rx_bytes,tx_packets,rx_packets,tx_payload_bytes,"
+    "rx_payload_bytes,tx_retransmit_bytes,number,start,end,what,meter,boot_id,"
+    "recorded,netmeter,budget,from,to,limit_bytes,used_bytes,percent,"
+    "plan,currency,cost_micros,billed_bytes";
+
+void Append(const Row& row, const ExportOptions& options, ExportPiece* piece) {
+  ++piece->rows;
+  if (!options.csv) {
+    piece->text += row.dump(-1, ' ', false, Row::error_handler_t::replace);
+    piece->text.pop_back();
+    absl::StrAppend(&piece->text, options.origin, "}\n");
+    return;
+  }
+  const Row origin = Row::parse(absl::StrCat(
+      "{", options.origin.empty() ? "" : options.origin.substr(1), "}"));
+  const char* separator = "";
+  for (const std::string& column :
+       std::vector<std::string>(absl::StrSplit(kColumns, ','))) {
+    const Row& from = origin.contains(column) ? origin : row;
+    const auto value = from.find(column);
+    absl::StrAppend(&piece->text, separator,
+                    value == from.end()  ? ""
+                    : value->is_string() ? CsvField(value->get<std::string>())
+                    : value->is_object() ? CsvField(value->dump())
+                                         : value->dump());
+    separator = ",";
+  }
+  piece->text += "\n";
+}
 
 // A read transaction: all statements see one state. SQLite ends it with the connection.
 class Snapshot {
@@ -84,7 +122,7 @@ std::string SeriesColumns() {
       CounterColumns("SUM(t.$)"));
 }
 
-void AddSeries(const Statement& query, ExportRow* row) {
+void AddSeries(const Statement& query, Row* row) {
   int column = 0;
   for (const char* name :
        {"uplink", "kind", "service", "destination", "transport", "path"}) {
@@ -97,8 +135,10 @@ void AddSeries(const Statement& query, ExportRow* row) {
 
 class PieceReader {
  public:
-  PieceReader(Database* history, std::string host_id)
-      : host_id_(std::move(host_id)),
+  PieceReader(Database* history, const ExportOptions& options,
+              std::string host_id)
+      : options_(options),
+        host_id_(std::move(host_id)),
         host_(history->Prepare("SELECT id, boot_id, recorded_at FROM meter "
                                "ORDER BY id DESC LIMIT 1")),
         day_of_hour_(history->Prepare("SELECT day FROM hour WHERE start = ?")),
@@ -117,147 +157,105 @@ class PieceReader {
             history->Prepare("SELECT begin, end, what FROM gap WHERE id = ?")) {
   }
 
-  absl::Status AddHost(int64_t version, std::vector<ExportRow>* rows) {
+  absl::Status AddHost(int64_t version, ExportPiece* piece) {
     if (host_.Step()) {
-      ExportRow row = RowOf("host", version);
+      Row row = RowOf("host", version);
       row["meter"] = host_.Integer(0);
       row["boot_id"] = host_.Text(1);
       row["recorded"] = FormatUtc(host_.Integer(2));
       row["netmeter"] = kVersion;
-      rows->push_back(std::move(row));
+      Append(row, options_, piece);
     }
     return host_.status();
   }
 
-  absl::Status AddHour(int64_t version, int64_t start,
-                       std::vector<ExportRow>* rows) {
-    ExportRow row = RowOf("hour", version);
+  absl::Status AddHour(int64_t version, int64_t start, ExportPiece* piece) {
+    Row row = RowOf("hour", version);
     row["day"] = day_of_hour_.Bind(1, start).Step()
                      ? FormatDay(static_cast<Day>(day_of_hour_.Integer(0)))
                      : "";
     NETMETER_RETURN_IF_ERROR(day_of_hour_.Run());
     row["hour"] = FormatUtc(start);
-    return AddTraffic(start, std::move(row), &hour_, rows);
+    return AddTraffic(start, std::move(row), &hour_, piece);
   }
 
-  absl::Status AddDay(int64_t version, int64_t day,
-                      std::vector<ExportRow>* rows) {
-    ExportRow row = RowOf("day", version);
+  absl::Status AddDay(int64_t version, int64_t day, ExportPiece* piece) {
+    Row row = RowOf("day", version);
     row["day"] = FormatDay(static_cast<Day>(day));
-    return AddTraffic(day, std::move(row), &day_, rows);
+    return AddTraffic(day, std::move(row), &day_, piece);
   }
 
   absl::Status AddSamples(Database* history, int64_t version, int64_t start,
-                          std::vector<ExportRow>* rows) {
+                          ExportPiece* piece) {
     // Not a member: an earlier history has no samples.
     Statement query = history->Prepare(
         "SELECT uplink, tx_bytes, rx_bytes FROM five_minutes WHERE start = ? "
         "AND version = ?");
     query.Bind(1, start).Bind(2, version);
     while (query.Step()) {
-      ExportRow row = RowOf("sample", version);
+      Row row = RowOf("sample", version);
       row["day"] = FormatDay(HourOf(start).day);
       row["start"] = FormatUtc(start);
       row["uplink"] = query.Text(0);
       row["tx_bytes"] = query.Integer(1);
       row["rx_bytes"] = query.Integer(2);
-      rows->push_back(std::move(row));
+      Append(row, options_, piece);
     }
     return query.status();
   }
 
-  absl::Status AddGap(int64_t version, int64_t number,
-                      std::vector<ExportRow>* rows) {
+  absl::Status AddGap(int64_t version, int64_t number, ExportPiece* piece) {
     gap_.Bind(1, number);
     while (gap_.Step()) {
-      ExportRow row = RowOf("gap", version);
+      Row row = RowOf("gap", version);
       row["number"] = number;
       row["start"] = FormatUtc(gap_.Integer(0));
       row["end"] = FormatUtc(gap_.Integer(1));
       row["what"] = gap_.Text(2);
-      rows->push_back(std::move(row));
+      Append(row, options_, piece);
     }
     return gap_.status();
   }
 
  private:
-  ExportRow RowOf(const char* kind, int64_t version) const {
+  Row RowOf(const char* kind, int64_t version) const {
     return {{"row", kind}, {"host_id", host_id_}, {"version", version}};
   }
 
-  static absl::Status AddTraffic(int64_t time, ExportRow row, Statement* query,
-                                 std::vector<ExportRow>* rows) {
+  absl::Status AddTraffic(int64_t time, Row row, Statement* query,
+                          ExportPiece* piece) {
     query->Bind(1, time);
     while (query->Step()) {
       AddSeries(*query, &row);
-      rows->push_back(row);
+      Append(row, options_, piece);
     }
     return query->status();
   }
 
+  const ExportOptions& options_;
   const std::string host_id_;
   Statement host_, day_of_hour_, hour_, day_, gap_;
 };
 
-// The columns of CSV, in the order of the rows in docs/fleet-bill.md.
-constexpr const char* kColumns[] = {"row",
-                                    "host_id",
-                                    "host",
-                                    "labels",
-                                    "version",
-                                    "day",
-                                    "hour",
-                                    "uplink",
-                                    "kind",
-                                    "service",
-                                    "destination",
-                                    "transport",
-                                    "path",
-                                    "tx_bytes",
-                                    "rx_bytes",
-                                    "tx_packets",
-                                    "rx_packets",
-                                    "tx_payload_bytes",
-                                    "rx_payload_bytes",
-                                    "tx_retransmit_bytes",
-                                    "number",
-                                    "start",
-                                    "end",
-                                    "what",
-                                    "meter",
-                                    "boot_id",
-                                    "recorded",
-                                    "netmeter",
-                                    "budget",
-                                    "from",
-                                    "to",
-                                    "limit_bytes",
-                                    "used_bytes",
-                                    "percent",
-                                    "plan",
-                                    "currency",
-                                    "cost_micros",
-                                    "billed_bytes"};
-
-// A row for each period, from the present one back. `read` adds to a row what a time's
-// period has, and returns that period.
-absl::StatusOr<std::vector<ExportRow>> PeriodRows(
-    Database* history, int64_t begin, int64_t now,
-    const std::function<absl::StatusOr<Period>(int64_t, ExportRow*)>& read) {
+// Adds a row for each period, from the present one back. `read` adds to a row what a
+// time's period has, and returns that period.
+absl::Status AddPeriods(
+    Database* history, const ExportOptions& options, int64_t begin,
+    ExportPiece* piece,
+    const std::function<absl::StatusOr<Period>(int64_t, Row*)>& read) {
   NETMETER_ASSIGN_OR_RETURN(const std::string host_id, ReadHostId(history));
   NETMETER_ASSIGN_OR_RETURN(const int64_t version, ReadVersion(history));
   NETMETER_ASSIGN_OR_RETURN(const int64_t first, FirstRecord(history));
-  std::vector<ExportRow> rows;
-  int64_t at = now;
+  int64_t at = options.now;
   for (int i = 0; i < kMostPeriods && at >= std::max(begin, first); ++i) {
-    ExportRow row = {{"row", ""}, {"host_id", host_id}, {"version", version}};
+    Row row = {{"row", ""}, {"host_id", host_id}, {"version", version}};
     NETMETER_ASSIGN_OR_RETURN(const Period period, read(at, &row));
     row["from"] = FormatDay(period.from);
     row["to"] = FormatDay(period.to);
-    rows.push_back(std::move(row));
+    Append(row, options, piece);
     at = StartOf(period.from) - 1;
   }
-  return rows;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -271,10 +269,10 @@ absl::StatusOr<ExportPiece> ReadPiece(Database* history,
   NETMETER_ASSIGN_OR_RETURN(const int64_t newest, ReadVersion(history));
   NETMETER_ASSIGN_OR_RETURN(const int64_t running,
                             VersionOfRunning(history, options));
-  PieceReader reader(history, std::move(host_id));
+  PieceReader reader(history, options, std::move(host_id));
   ExportPiece piece;
   piece.version = since;
-  NETMETER_RETURN_IF_ERROR(reader.AddHost(newest, &piece.rows));
+  NETMETER_RETURN_IF_ERROR(reader.AddHost(newest, &piece));
   Statement parts = history->Prepare(
       absl::StrCat("SELECT * FROM (", Parts(options),
                    ") WHERE version > ?1 AND version < ?2 ORDER BY 1, 2, 3"));
@@ -284,27 +282,28 @@ absl::StatusOr<ExportPiece> ReadPiece(Database* history,
     const std::string what = parts.Text(1);
     const int64_t number = parts.Integer(2);
     // A cursor separates versions.
-    if (version != piece.version && piece.rows.size() > options.piece_rows) {
+    if (version != piece.version && piece.rows > options.piece_rows) {
       return piece;
     }
     piece.version = version;
     NETMETER_RETURN_IF_ERROR(
-        what == "hour"  ? reader.AddHour(version, number, &piece.rows)
-        : what == "day" ? reader.AddDay(version, number, &piece.rows)
-        : what == "gap"
-            ? reader.AddGap(version, number, &piece.rows)
-            : reader.AddSamples(history, version, number, &piece.rows));
+        what == "hour"  ? reader.AddHour(version, number, &piece)
+        : what == "day" ? reader.AddDay(version, number, &piece)
+        : what == "gap" ? reader.AddGap(version, number, &piece)
+                        : reader.AddSamples(history, version, number, &piece));
   }
   if (!parts.status().ok()) return parts.status();
   piece.is_last = true;
   return piece;
 }
 
-absl::StatusOr<std::vector<ExportRow>> BudgetRows(Database* history,
-                                                  const Budget& budget,
-                                                  int64_t begin, int64_t now) {
-  return PeriodRows(history, begin, now,
-                    [&](int64_t at, ExportRow* row) -> absl::StatusOr<Period> {
+std::string ExportCsvHeader() { return absl::StrCat(kColumns, "\n"); }
+
+absl::Status AddBudget(Database* history, const ExportOptions& options,
+                       const Budget& budget, int64_t begin,
+                       ExportPiece* piece) {
+  return AddPeriods(history, options, begin, piece,
+                    [&](int64_t at, Row* row) -> absl::StatusOr<Period> {
                       const auto state = ReadBudgetState(history, budget, at);
                       if (!state.ok()) return state.status();
                       row->update({{"row", "budget"},
@@ -317,14 +316,13 @@ absl::StatusOr<std::vector<ExportRow>> BudgetRows(Database* history,
                     });
 }
 
-absl::StatusOr<std::vector<ExportRow>> CostRows(Database* history,
-                                                const Plan& plan, int64_t begin,
-                                                int64_t now) {
+absl::Status AddCost(Database* history, const ExportOptions& options,
+                     const Plan& plan, int64_t begin, ExportPiece* piece) {
   Day first = plan.terms[0].from;
   for (const PlanTerms& terms : plan.terms) first = std::min(first, terms.from);
   if (first != 0) begin = std::max(begin, StartOf(first));
-  return PeriodRows(history, begin, now,
-                    [&](int64_t at, ExportRow* row) -> absl::StatusOr<Period> {
+  return AddPeriods(history, options, begin, piece,
+                    [&](int64_t at, Row* row) -> absl::StatusOr<Period> {
                       const auto cost = ReadCost(history, plan, HourOf(at).day);
                       if (!cost.ok()) return cost.status();
                       row->update({{"row", "cost"},
@@ -336,41 +334,6 @@ absl::StatusOr<std::vector<ExportRow>> CostRows(Database* history,
                                    {"used_bytes", cost->used_bytes}});
                       return cost->period;
                     });
-}
-
-std::string FormatJsonLines(const std::vector<ExportRow>& rows,
-                            const std::string& origin) {
-  std::string text;
-  for (const ExportRow& row : rows) {
-    text += row.dump(-1, ' ', false, ExportRow::error_handler_t::replace);
-    text.pop_back();
-    absl::StrAppend(&text, origin, "}\n");
-  }
-  return text;
-}
-
-std::string CsvHeader() { return absl::StrJoin(kColumns, ",") + "\n"; }
-
-std::string FormatCsv(const std::vector<ExportRow>& rows,
-                      const std::string& origin) {
-  const ExportRow same = ExportRow::parse(
-      absl::StrCat("{", origin.empty() ? "" : origin.substr(1), "}"));
-  std::string text;
-  for (const ExportRow& row : rows) {
-    const char* separator = "";
-    for (const char* column : kColumns) {
-      const ExportRow& from = same.contains(column) ? same : row;
-      const auto value = from.find(column);
-      absl::StrAppend(&text, separator,
-                      value == from.end()  ? ""
-                      : value->is_string() ? CsvField(value->get<std::string>())
-                      : value->is_object() ? CsvField(value->dump())
-                                           : value->dump());
-      separator = ",";
-    }
-    text += "\n";
-  }
-  return text;
 }
 
 }  // namespace internal

@@ -5,7 +5,7 @@
 //   do {
 //     const auto piece = ReadPiece(history.get(), options, since);
 //     if (!piece.ok()) return piece.status();
-//     Send(FormatJsonLines(piece->rows, origin));
+//     Send(piece->text);
 //     since = piece->version;
 //   } while (!piece->is_last);
 //
@@ -20,10 +20,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/apps/budgets/budget.h"
 #include "lib/apps/history/history.h"
@@ -42,21 +41,25 @@ struct ExportOptions {
   bool samples = false;  // also the five-minute samples of uplinks
   // Also the hour or day that still runs. It is sent again when it is over.
   bool running = false;
+  bool csv = false;  // else JSON lines
+  // The fields of Origin::json(), which each row gets.
+  std::string origin;
   int64_t now = 0;  // Unix time
-  // A piece ends with the hour or day that reaches it. A piece is in memory as a whole: a
-  // row takes 2 kB.
+  // A piece ends with the hour or day that reaches it. It is in memory as a whole.
   size_t piece_rows = 10000;
 };
 
-// Its fields, in their order.
-using ExportRow = nlohmann::ordered_json;
-
 struct ExportPiece {
-  // The first one is of the host, so that no piece is empty.
-  std::vector<ExportRow> rows;
+  // Never empty: the first row is of the host.
+  std::string text;
+  size_t rows = 0;
   int64_t version = 0;  // a cursor: the next piece begins after it
   bool is_last = false;
 };
+
+// The first line of CSV. It has the fields of all kinds of rows, and a row leaves out
+// those that it does not have.
+std::string ExportCsvHeader();
 
 // The rows that changed after version `since`, oldest change first, from one state of the
 // history. Errors as Database and ReadHostId().
@@ -64,26 +67,15 @@ absl::StatusOr<ExportPiece> ReadPiece(Database* history,
                                       const ExportOptions& options,
                                       int64_t since);
 
-// A row for each period of the budget, from the one that contains `begin` (Unix time), or
-// the first record, to the present one, but at most the last kMostPeriods of them. Errors
-// as ReadBudgetState().
+// Adds to the piece a row for each period of the budget, from the one that contains
+// `begin` (Unix time), or the first record, to the present one, but at most the last
+// kMostPeriods of them. Errors as ReadBudgetState().
 constexpr int kMostPeriods = 400;
-absl::StatusOr<std::vector<ExportRow>> BudgetRows(Database* history,
-                                                  const Budget& budget,
-                                                  int64_t begin, int64_t now);
-// A row for the cost of each period since the plan began, as BudgetRows(). Errors as
-// ReadCost().
-absl::StatusOr<std::vector<ExportRow>> CostRows(Database* history,
-                                                const Plan& plan, int64_t begin,
-                                                int64_t now);
-
-// `origin` has the fields of Origin::json(), which each row gets.
-std::string FormatJsonLines(const std::vector<ExportRow>& rows,
-                            const std::string& origin);
-// CSV has the fields of all kinds of rows. A row leaves out those that it does not have.
-std::string CsvHeader();
-std::string FormatCsv(const std::vector<ExportRow>& rows,
-                      const std::string& origin);
+absl::Status AddBudget(Database* history, const ExportOptions& options,
+                       const Budget& budget, int64_t begin, ExportPiece* piece);
+// Likewise, the cost of each period since the plan began. Errors as ReadCost().
+absl::Status AddCost(Database* history, const ExportOptions& options,
+                     const Plan& plan, int64_t begin, ExportPiece* piece);
 
 }  // namespace internal
 }  // namespace netmeter

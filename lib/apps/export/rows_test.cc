@@ -9,9 +9,11 @@
 #include <time.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "lib/apps/export/cursor.h"
 #include "lib/apps/history/bill.h"
 #include "lib/apps/history/identity.h"
@@ -25,6 +27,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Le;
+
+using Rows = std::map<std::string, nlohmann::json>;
 
 class RowsTest : public testing::Test {
  protected:
@@ -84,21 +88,23 @@ class RowsTest : public testing::Test {
       piece = *read;
       EXPECT_GE(piece.version, cursor_);
       cursor_ = piece.version;
-      Receive(piece.rows);
-      sizes.push_back(piece.rows.size());
+      Receive(piece.text);
+      sizes.push_back(piece.rows);
     }
     return sizes;
   }
-  void Receive(const std::vector<ExportRow>& rows) {
-    for (const ExportRow& row : rows) {
-      ExportRow key = row;
+  void Receive(const std::string& text) {
+    for (const absl::string_view line :
+         absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      const auto row = nlohmann::json::parse(line);
+      auto key = row;
       for (const char* value :
            {"version", "tx_bytes", "rx_bytes", "tx_packets", "rx_packets",
             "tx_payload_bytes", "rx_payload_bytes", "tx_retransmit_bytes",
             "recorded"}) {
         key.erase(value);
       }
-      ExportRow& newest = centre_[key.dump()];
+      auto& newest = centre_[key.dump()];
       if (newest.is_null() || newest["version"] <= row["version"]) newest = row;
     }
   }
@@ -144,7 +150,7 @@ class RowsTest : public testing::Test {
   Reading reading_;
   ExportOptions options_;
   int64_t cursor_ = kFromTheBeginning;
-  std::map<std::string, ExportRow> centre_;
+  Rows centre_;
 };
 
 TEST_F(RowsTest, AnHourIsSentWhenItIsOver) {
@@ -219,14 +225,14 @@ TEST_F(RowsTest, DaysThatWereFoldedBeforeTheyWereSentComeAsDays) {
   }
   EXPECT_GT(RowsOfKind("hour"), 0u);
   EXPECT_EQ(RowsOfKind("day"), 0u);
-  const std::map<std::string, ExportRow> before = centre_;
+  const Rows before = centre_;
   Send();
   EXPECT_EQ(Centre("mme"), History("mme"));
   // Five days are folded. The first one had been sent by the hour.
   EXPECT_EQ(RowsOfKind("day"), 4u);
   // Another centre, which has nothing, and this one, which has it all.
-  const std::map<std::string, ExportRow> after = centre_;
-  for (const auto& centre : {std::map<std::string, ExportRow>(), after}) {
+  const Rows after = centre_;
+  for (const auto& centre : {Rows(), after}) {
     centre_ = centre;
     cursor_ = kFromTheBeginning;
     Send();
@@ -235,7 +241,7 @@ TEST_F(RowsTest, DaysThatWereFoldedBeforeTheyWereSentComeAsDays) {
   EXPECT_EQ(RowsOfKind("day"), 5u);
   // In another order, and everything twice.
   cursor_ = kFromTheBeginning;
-  for (const auto& row : before) Receive({row.second});
+  for (const auto& row : before) Receive(row.second.dump());
   EXPECT_EQ(Centre("mme"), History("mme"));
 }
 
@@ -318,12 +324,13 @@ TEST_F(RowsTest, SamplesAndBudgets) {
   budget.limit = 1000;
   budget.days = 1;
   Wait(86400);
-  const auto rows = BudgetRows(history_.get(), budget, 0, reading_.now);
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  ASSERT_EQ(rows->size(), 2u);
-  EXPECT_EQ((*rows)[0]["used_bytes"], 0);
-  EXPECT_EQ((*rows)[1]["used_bytes"], 2400);
-  EXPECT_EQ((*rows)[1]["percent"], 240);
+  options_.now = reading_.now;
+  ExportPiece piece;
+  ASSERT_TRUE(AddBudget(history_.get(), options_, budget, 0, &piece).ok());
+  EXPECT_EQ(piece.rows, 2u);
+  EXPECT_THAT(piece.text,
+              HasSubstr("\"limit_bytes\":1000,\"used_bytes\":2400,\"percent\":"
+                        "240,\"from\":\"2026-11-01\",\"to\":\"2026-11-01\"}"));
   // A fee of 0.50 a day, and 10 millionths a byte.
   Plan plan;
   plan.name = "daily";
@@ -333,32 +340,35 @@ TEST_F(RowsTest, SamplesAndBudgets) {
   plan.terms[0].fee_micros = 500000;
   plan.terms[0].tiers.resize(1);
   plan.terms[0].tiers[0].micros = 10;
-  const auto costs = CostRows(history_.get(), plan, 0, reading_.now);
-  ASSERT_TRUE(costs.ok()) << costs.status();
-  ASSERT_EQ(costs->size(), 2u);
-  EXPECT_EQ((*costs)[0]["row"], "cost");
-  EXPECT_EQ((*costs)[0]["cost_micros"], 500000);
-  EXPECT_EQ((*costs)[1]["cost_micros"], 524000);
-  EXPECT_EQ((*costs)[1]["billed_bytes"], 2400);
-  EXPECT_EQ((*costs)[1]["from"], (*rows)[1]["from"]);
+  ExportPiece costs;
+  ASSERT_TRUE(AddCost(history_.get(), options_, plan, 0, &costs).ok());
+  EXPECT_EQ(costs.rows, 2u);
+  EXPECT_THAT(costs.text, HasSubstr("\"cost_micros\":500000,"));
+  EXPECT_THAT(costs.text, HasSubstr("\"cost_micros\":524000,\"billed_bytes\":"
+                                    "2400,\"used_bytes\":2400,\"from\":"
+                                    "\"2026-11-01\""));
   plan.terms[0].from = HourOf(reading_.now).day;
-  EXPECT_EQ(CostRows(history_.get(), plan, 0, reading_.now)->size(), 1u);
+  ExportPiece later;
+  ASSERT_TRUE(AddCost(history_.get(), options_, plan, 0, &later).ok());
+  EXPECT_EQ(later.rows, 1u);
 }
 
 TEST_F(RowsTest, TextHasTheOriginAndCsvAllColumns) {
   Count("a,\"b", 10);
   RecordNow();
   Wait(7200);
-  const auto piece = ReadPiece(history_.get(), {}, kFromTheBeginning);
-  ASSERT_TRUE(piece.ok()) << piece.status();
-  const std::string origin = R"(,"host":"gw-7","labels":{"site":"ulm"})";
-  EXPECT_THAT(FormatJsonLines(piece->rows, origin),
-              HasSubstr(R"("service":"a,\"b","destination":"",)"));
-  EXPECT_THAT(FormatJsonLines(piece->rows, origin),
+  options_.now = reading_.now;
+  options_.origin = R"(,"host":"gw-7","labels":{"site":"ulm"})";
+  const auto json = ReadPiece(history_.get(), options_, kFromTheBeginning);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_THAT(json->text, HasSubstr(R"("service":"a,\"b","destination":"",)"));
+  EXPECT_THAT(json->text,
               HasSubstr(R"("host":"gw-7","labels":{"site":"ulm"}})"));
-  EXPECT_THAT(FormatCsv(piece->rows, origin),
-              HasSubstr(R"(,gw-7,"{""site"":""ulm""}",)"));
-  EXPECT_THAT(FormatCsv(piece->rows, origin), HasSubstr(R"(,"a,""b",,tcp,)"));
+  options_.csv = true;
+  const auto csv = ReadPiece(history_.get(), options_, kFromTheBeginning);
+  ASSERT_TRUE(csv.ok()) << csv.status();
+  EXPECT_THAT(csv->text, HasSubstr(R"(,gw-7,"{""site"":""ulm""}",)"));
+  EXPECT_THAT(csv->text, HasSubstr(R"(,"a,""b",,tcp,)"));
 }
 
 TEST(CursorTest, IsReadAsItWasWritten) {

@@ -105,7 +105,7 @@ class ExportCommand : public Command {
     flags->AddOption("--budgets", &budgets_, "The budget file, if it exists")
         .Type("FILE")
         .ShowDefault();
-    const Option csv = flags->AddFlag("--csv", &csv_,
+    const Option csv = flags->AddFlag("--csv", &options_.csv,
                                       "Print comma-separated values, not JSON");
     flags
         ->AddFlag("--estimate", &estimate_,
@@ -118,7 +118,8 @@ class ExportCommand : public Command {
 
   absl::Status CheckOptions() override {
     NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
-    NETMETER_ASSIGN_OR_RETURN(origin_, Origin::Make(labels_));
+    NETMETER_ASSIGN_OR_RETURN(const Origin origin, Origin::Make(labels_));
+    options_.origin = origin.json();
     options_.now = time(nullptr);
     is_url_ = absl::StrContains(receiver_.url, "://");
     receiver_.timeout = std::chrono::seconds(timeout_);
@@ -129,7 +130,7 @@ class ExportCommand : public Command {
       return absl::InvalidArgumentError(
           "--token-file and --ca-file: need --to URL");
     }
-    if (is_url_ && csv_) {
+    if (is_url_ && options_.csv) {
       return absl::InvalidArgumentError("--csv: a URL gets JSON");
     }
     if (since_last_ && receiver_.url == "-") {
@@ -145,8 +146,7 @@ class ExportCommand : public Command {
     const auto history = OpenHistory(database_, Database::Mode::kRead);
     if (!history.ok()) return Fail(history.status().message());
     if (estimate_) {
-      const auto text =
-          EstimateExport(history->get(), options_, origin_.json());
+      const auto text = EstimateExport(history->get(), options_);
       return text.ok() ? Print(*text) : Fail(text.status().message());
     }
     const absl::Status sent = Send(history->get());
@@ -185,30 +185,28 @@ class ExportCommand : public Command {
     return cursor;
   }
 
-  // Appends the budgets and costs to *rows. One that cannot be read is a note.
+  // Adds the budgets and costs to *piece. One that cannot be read is a note.
   absl::Status AddBudgets(Database* history, int64_t since,
-                          std::vector<ExportRow>* rows) const {
+                          ExportPiece* piece) const {
     const auto file = ReadBudgetFile(budgets_);
     if (absl::IsNotFound(file.status()) && budgets_ == kDefaultBudgets) {
       return absl::OkStatus();
     }
     if (!file.ok()) return file.status();
-    const auto add = [&](const absl::StatusOr<std::vector<ExportRow>>& more) {
-      if (absl::IsInvalidArgument(more.status()) ||
-          absl::IsOutOfRange(more.status())) {
-        std::cerr << "netmeter: note: " << more.status().message() << "\n";
-        return absl::OkStatus();
+    const auto note = [](const absl::Status& added) {
+      if (!absl::IsInvalidArgument(added) && !absl::IsOutOfRange(added)) {
+        return added;
       }
-      if (more.ok()) rows->insert(rows->end(), more->begin(), more->end());
-      return more.status();
+      std::cerr << "netmeter: note: " << added.message() << "\n";
+      return absl::OkStatus();
     };
     for (const Budget& budget : file->budgets) {
       NETMETER_RETURN_IF_ERROR(
-          add(BudgetRows(history, budget, since, options_.now)));
+          note(AddBudget(history, options_, budget, since, piece)));
     }
     for (const Plan& plan : file->plans) {
       NETMETER_RETURN_IF_ERROR(
-          add(CostRows(history, plan, since, options_.now)));
+          note(AddCost(history, options_, plan, since, piece)));
     }
     return absl::OkStatus();
   }
@@ -231,21 +229,18 @@ class ExportCommand : public Command {
       NETMETER_ASSIGN_OR_RETURN(ExportPiece piece,
                                 ReadPiece(history, options_, cursor.version));
       is_last = piece.is_last;
+      if (options_.csv && pieces == 0) piece.text.insert(0, ExportCsvHeader());
       if (is_last) {
-        NETMETER_RETURN_IF_ERROR(AddBudgets(history, since, &piece.rows));
+        NETMETER_RETURN_IF_ERROR(AddBudgets(history, since, &piece));
       }
-      const std::string text =
-          csv_ ? (pieces == 0 ? CsvHeader() : "") +
-                     FormatCsv(piece.rows, origin_.json())
-               : FormatJsonLines(piece.rows, origin_.json());
-      NETMETER_RETURN_IF_ERROR(is_url_ ? Post(receiver_, text)
-                               : file  ? file->Write(text)
-                                       : WriteToStandardOutput(text));
+      NETMETER_RETURN_IF_ERROR(is_url_ ? Post(receiver_, piece.text)
+                               : file  ? file->Write(piece.text)
+                                       : WriteToStandardOutput(piece.text));
       cursor.version = piece.version;
       if (is_url_ && since_last_) {
         NETMETER_RETURN_IF_ERROR(WriteCursor(cursor_, cursor));
       }
-      count += piece.rows.size();
+      count += piece.rows;
       ++pieces;
     }
     if (file) {
@@ -267,9 +262,7 @@ class ExportCommand : public Command {
   bool since_last_ = false;
   std::string cursor_ = kDefaultCursor;
   std::vector<std::string> labels_;
-  Origin origin_;
   std::string budgets_ = kDefaultBudgets;
-  bool csv_ = false;
   bool estimate_ = false;
   bool verbose_ = false;
 
