@@ -311,6 +311,7 @@ def read_fake_meter(pin_dir):
                 abi="1.0",
                 kernel="6.1.0-test",
                 cgroup="/caf\u00e9/\udcff",
+                config_hash="0123456789abcdef",
                 start_time_ns=1600000000000000001,
                 load_time_ns=1700000000000000001,
                 series=5 + FILLERS,

@@ -105,6 +105,7 @@ int main(int argc, char** argv) {
   strcpy(meter.info()->version, "1.2.3");
   strcpy(meter.info()->kernel, "6.1.0-test");
   strcpy(meter.info()->cgroup, "/caf\xc3\xa9/\xff");
+  meter.info()->config_hash = 0x0123456789abcdef;
   meter.info()->created_ns = 1600000000000000001;
   meter.info()->loaded_ns = 1700000000000000001;
   meter.stats()->names_used = 5;

@@ -106,6 +106,7 @@ class AnsibleTest(unittest.TestCase):
         status, output = self.play(self.config(service=["mme"]))
         self.assertNotEqual(status, 0, output)
         self.assertIn("unknown key 'service' (did you mean services?)", output)
+        self.assertIn("the previous /etc/netmeter.yml is loaded", output)
         with open(self.calls, encoding="utf-8") as file:
             self.assertNotIn("load", file.read())
         # Right, and refused by the load: tables do not grow to more than eight times.
