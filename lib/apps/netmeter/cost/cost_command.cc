@@ -140,7 +140,7 @@ class CostCommand : public Command {
       if (!cost.ok()) return cost.status();
       return HostCostMetrics(Select(*std::move(cost), view_));
     }
-    const absl::StatusOr<Cost> cost = ReadCost(pin_dir_);
+    const absl::StatusOr<MeterCost> cost = ReadMeterCost(pin_dir_);
     if (!cost.ok()) return cost.status();
     return CostMetrics(*cost);
   }

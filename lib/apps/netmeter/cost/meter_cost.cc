@@ -43,7 +43,8 @@ std::string Hint(const char* capability) {
 // The runs between two readings. A program that was replaced in between starts at 0.
 // The kernel adds to run_time_ns and run_cnt of each CPU at the end of a run, without a
 // lock, so a reading may miss runs that end at that moment.
-std::vector<ProgramCost> Difference(const Cost& before, const Cost& after) {
+std::vector<ProgramCost> Difference(const MeterCost& before,
+                                    const MeterCost& after) {
   std::vector<ProgramCost> programs = after.programs;
   for (ProgramCost& program : programs) {
     for (const ProgramCost& old : before.programs) {
@@ -147,10 +148,10 @@ std::string ToText(const std::vector<ProgramCost>& programs,
 
 }  // namespace
 
-absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
+absl::StatusOr<MeterCost> ReadMeterCost(const std::string& pin_dir) {
   // From the links to their programs, and from the programs to their maps. This also
   // finds maps that are not pinned, such as the constants.
-  Cost cost;
+  MeterCost cost;
   std::map<uint32_t, MapCost> maps;
   std::vector<const char*> pins;
   for (const LinkPin& link : LinkPins()) pins.push_back(link.pin);
@@ -204,11 +205,11 @@ absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
                                         CostFormat format, SizeUnits units) {
   const absl::StatusOr<UniqueFd> stats = MeasureRunTimes();
   if (!stats.ok()) return stats.status();
-  absl::StatusOr<Cost> before = ReadCost(pin_dir);
+  absl::StatusOr<MeterCost> before = ReadMeterCost(pin_dir);
   if (!before.ok()) return before.status();
   const auto begin = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(std::chrono::seconds(seconds));
-  absl::StatusOr<Cost> after = ReadCost(pin_dir);
+  absl::StatusOr<MeterCost> after = ReadMeterCost(pin_dir);
   if (!after.ok()) return after.status();
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
@@ -222,8 +223,8 @@ namespace {
 
 // Sums by name: after a killed upgrade there are the programs of two loads, and some of
 // their maps twice.
-Cost SumByName(const Cost& all) {
-  Cost sums;
+MeterCost SumByName(const MeterCost& all) {
+  MeterCost sums;
   const auto add = [](const auto& from, auto* to, const auto& sum) {
     for (const auto& one : from) {
       const auto known = std::find_if(
@@ -250,8 +251,8 @@ Cost SumByName(const Cost& all) {
 
 // Totals since the load; Prometheus computes the rates. They only grow while sysctl
 // kernel.bpf_stats_enabled is 1, which costs about 20 ns a run.
-std::string CostMetrics(const Cost& all) {
-  const Cost cost = SumByName(all);
+std::string CostMetrics(const MeterCost& all) {
+  const MeterCost cost = SumByName(all);
   std::string text =
       "# HELP netmeter_bpf_run_seconds_total Time that the meter's BPF "
       "programs "

@@ -30,14 +30,14 @@ struct MapCost {
   uint64_t bytes = 0;  // "memlock" of fdinfo
 };
 
-struct Cost {
+struct MeterCost {
   std::vector<ProgramCost>
       programs;               // in the order of LinkPins(), then kForwardLinks
   std::vector<MapCost> maps;  // by name; with maps that are not pinned
 };
 
 // The present totals. NotFound if no meter is loaded.
-absl::StatusOr<Cost> ReadCost(const std::string& pin_dir);
+absl::StatusOr<MeterCost> ReadMeterCost(const std::string& pin_dir);
 
 enum class CostFormat { kText, kJson };
 
@@ -52,7 +52,7 @@ absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
 
 // The totals as metrics in Prometheus' text format, for the node exporter's textfile
 // collector.
-std::string CostMetrics(const Cost& cost);
+std::string CostMetrics(const MeterCost& cost);
 
 // Whether sysctl kernel.bpf_stats_enabled lets the kernel measure all the time.
 bool StatsAreEnabled();

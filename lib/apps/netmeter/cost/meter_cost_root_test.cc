@@ -31,7 +31,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST_F(LoaderRootTest, CostIsThatOfOurProgramsAndMaps) {
-  EXPECT_TRUE(absl::IsNotFound(ReadCost(config_.pin_dir).status()));
+  EXPECT_TRUE(absl::IsNotFound(ReadMeterCost(config_.pin_dir).status()));
   EXPECT_TRUE(absl::IsNotFound(
       MeasureCost(config_.pin_dir, 1, CostFormat::kText, SizeUnits::kBinary)
           .status()));
@@ -74,7 +74,7 @@ TEST_F(LoaderRootTest, CostHasTheMapsOfProgramsRunByTailCalls) {
   config_.uplinks = {{"satellite", {"sat*"}}};
   config_.forwarded_clients = {"other"};
   MustLoad();
-  const absl::StatusOr<Cost> cost = ReadCost(config_.pin_dir);
+  const absl::StatusOr<MeterCost> cost = ReadMeterCost(config_.pin_dir);
   ASSERT_TRUE(cost.ok()) << cost.status();
   std::set<std::string> names;
   for (const MapCost& map : cost->maps) names.insert(map.name);
@@ -90,7 +90,7 @@ TEST_F(LoaderRootTest, CostNamesTheCapabilityThatIsMissing) {
     std::function<absl::Status()> call;
     std::string capability;
   } calls[] = {
-      {[&] { return ReadCost(config_.pin_dir).status(); }, "CAP_BPF"},
+      {[&] { return ReadMeterCost(config_.pin_dir).status(); }, "CAP_BPF"},
       {[] { return MeasureRunTimes().status(); }, "CAP_SYS_ADMIN"},
   };
   for (const auto& [call, capability] : calls) {
@@ -111,7 +111,7 @@ TEST_F(LoaderRootTest, CostNamesTheCapabilityThatIsMissing) {
 // An upgrade that was killed leaves two maps of one name, `binaries` for example. Two
 // lines of one series made Prometheus refuse all of the file.
 TEST(CostMetrics, HasOneLineForEachName) {
-  Cost cost;
+  MeterCost cost;
   cost.programs = {{"nm_exec", 1, 1500000000, 3}};
   cost.maps = {{"nm_binaries", 100}, {"nm_binaries", 50}, {"nm_tcp", 7}};
   const std::string text = CostMetrics(cost);
