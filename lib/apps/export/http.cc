@@ -123,8 +123,13 @@ std::string ConfigurationOf(const HttpReceiver& receiver,
       "write-out = \"%{stderr}\\n%{http_code}\\t%{redirect_url}\\t",
       "%header{retry-after}\"\n");
   if (!token.empty()) {
-    absl::StrAppend(&text, "header = ",
-                    Quote(absl::StrCat("Authorization: Bearer ", token)), "\n");
+    if (absl::StrContains(token, ':')) {
+      absl::StrAppend(&text, "user = ", Quote(token), "\n");
+    } else {
+      absl::StrAppend(&text, "header = ",
+                      Quote(absl::StrCat("Authorization: Bearer ", token)),
+                      "\n");
+    }
     // A proxy of the environment must not read the token.
     if (absl::StartsWith(receiver.url, "http://")) text += "noproxy = \"*\"\n";
   }

@@ -22,8 +22,10 @@ namespace netmeter {
 namespace internal {
 
 struct HttpReceiver {
-  std::string url;         // http:// or https://
-  std::string token_file;  // has one line, sent as a bearer token; "": no token
+  std::string url;  // http:// or https://
+  // Has one line: a bearer token, or USER:PASSWORD for basic authentication, as a server
+  // of ClickHouse asks for. A token has no colon (RFC 6750, section 2.1). "": neither.
+  std::string token_file;
   std::string ca_file;  // trusted instead of the host's authorities; "": those
   std::chrono::seconds timeout{60};  // for connecting, sending and the answer
 };

@@ -3,6 +3,7 @@
 """Post() against a server of HTTP and HTTPS that takes the rows, or fails in each way that
 servers and networks do."""
 
+import base64
 import gzip
 import os
 import socket
@@ -105,6 +106,17 @@ class HttpTest(unittest.TestCase):
             ("UNAUTHENTICATED", "HOST answered 401 (the token of %s?): no such token" % self.token_file),
         )
         self.assertEqual(self.post(server.url), ("UNAUTHENTICATED", "HOST answered 401 (it needs a token): no such token"))
+
+    def test_a_user_and_a_password(self):
+        path = os.path.join(self.directory, "user")
+        with open(path, "w") as file:
+            file.write('gateway:s3":\\cret\n')
+        server = self.serve()
+        self.assertEqual(self.post(server.url, token=path), ("OK", ""))
+        self.assertEqual(
+            server.requests.pop().headers["Authorization"],
+            "Basic " + base64.b64encode(b'gateway:s3":\\cret').decode(),
+        )
 
     def test_token_files(self):
         path = os.path.join(self.directory, "bad")

@@ -89,8 +89,7 @@ class ExportCommand : public Command {
         .Type("KEY=VALUE");
     flags
         ->AddOption("--token-file", &receiver_.token_file,
-                    "A file with a token for the receiver, sent as\n"
-                    "Authorization: Bearer")
+                    "A file with the receiver's token, or USER:PASSWORD")
         .Type("FILE");
     flags
         ->AddOption("--ca-file", &receiver_.ca_file,
