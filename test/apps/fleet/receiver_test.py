@@ -164,6 +164,16 @@ class ReceiverTest(unittest.TestCase):
         self.check(again.requests)
         lab.print_table("A receiver that is", ("STATE", "STATUS", "LINE"), outcomes)
 
+    def test_a_cursor_that_cannot_be_written_is_found_before_anything_is_sent(self):
+        self.start_history(1)
+        self.record(2)
+        server = receiver.Receiver(self.certificate, "secret")
+        self.addCleanup(server.close)
+        self.cursor = os.path.join(self.directory, "nowhere", "cursor")
+        status, text, _ = self.export(server.url)
+        self.assertEqual((status, text), (1, "netmeter: write %s: No such file or directory\n" % self.cursor))
+        self.assertEqual(server.requests, [])
+
     def test_sixty_days_come_in_pieces_to_a_receiver_that_is_killed(self):
         self.start_history(50)
         self.record(HOURS - 24)

@@ -223,6 +223,10 @@ class ExportCommand : public Command {
       if (!created.ok()) return created.status();
       file.emplace(*std::move(created));
     }
+    // A cursor that cannot be written would let each call send the same piece.
+    if (is_url_ && since_last_) {
+      NETMETER_RETURN_IF_ERROR(WriteCursor(cursor_, cursor));
+    }
     size_t count = 0, pieces = 0;
     for (bool is_last = false; !is_last;) {
       NETMETER_ASSIGN_OR_RETURN(ExportPiece piece,
