@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -342,7 +343,9 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
   const nm_info& info = plan.meter.info;
   return plan.upgrade && plan.meter.state == MeterState::kLoaded &&
          info.build_id == BuildId() && info.config_id == plan.config_id &&
-         info.config_hash == HashOfConfig(plan.config) &&
+         // Records of a version without the field may have no room for it.
+         (info.config_hash == HashOfConfig(plan.config) ||
+          info.info_size <= offsetof(nm_info, config_hash)) &&
          TextOf(info.version) == kVersion && pins.Has(kCommandPin) &&
          AllIdsAreOut(pins, info);
 }

@@ -490,6 +490,7 @@ TEST_F(LoaderRootTest, RecordsOfOtherVersionsKeepCounting) {
     EXPECT_EQ(total(), sent);  // the reader of another version
     config_.decimal_sizes = !config_.decimal_sizes;
     EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_EQ(MustLoad(), Action::kUnchanged);
     EXPECT_EQ(total(), sent);
     send();
     const UniqueFd fd(bpf_obj_get(Pin("info").c_str()));
