@@ -38,7 +38,7 @@ absl::Status TooLarge(const Plan& plan) {
 // of its days, in proportion.
 absl::Status AddPart(const Plan& plan, const PlanTerms& terms,
                      const std::vector<Counters>& by_day, int64_t period_days,
-                     Cost* cost) {
+                     PlanCost* cost) {
   const int64_t days = static_cast<int64_t>(by_day.size());
   const auto share = [&](Wide bytes) { return bytes * days / period_days; };
   Wide rounded = 0;
@@ -63,11 +63,13 @@ absl::Status AddPart(const Plan& plan, const PlanTerms& terms,
   }
   const Wide fee_days = terms.fee_is_daily ? 1 : period_days;
   const Wide divisor = fee_days * terms.price_bytes;
-  const Wide sum_of_both =
+  const Wide both =
       price * fee_days + Wide{terms.fee_micros} * days * terms.price_bytes;
-  const Wide micros =
-      cost->micros + (2 * sum_of_both + divisor) / (2 * divisor);
-  if (micros > kMost || cost->used_bytes + used > kMost) return TooLarge(plan);
+  const Wide micros = cost->micros + (2 * both + divisor) / (2 * divisor);
+  if (micros > kMost || cost->used_bytes + used > kMost ||
+      cost->billed_bytes + billed > kMost) {
+    return TooLarge(plan);
+  }
   cost->micros = static_cast<int64_t>(micros);
   cost->used_bytes += static_cast<int64_t>(used);
   cost->billed_bytes += static_cast<int64_t>(billed);
@@ -98,9 +100,9 @@ UsageRow* FindRow(const UsageRow& wanted, std::vector<UsageRow>* rows) {
 }
 
 // Adds the cost of one billing period to the rows.
-absl::Status AddToRows(Database* history, const Plan& plan, const Cost& cost,
-                       const UsageQuery& query, Usage* usage,
-                       UsageRow* without_traffic) {
+absl::Status AddToRows(Database* history, const Plan& plan,
+                       const PlanCost& cost, const UsageQuery& query,
+                       Usage* usage, UsageRow* without_traffic) {
   UsageQuery part = query;
   part.period = cost.period;
   part.uplink = plan.uplink;
@@ -132,14 +134,15 @@ Period PeriodOf(const Plan& plan, Day day) {
                         : PeriodOfDays(day, plan.days, plan.start);
 }
 
-absl::StatusOr<Cost> ReadCost(Database* history, const Plan& plan, Day day) {
+absl::StatusOr<PlanCost> ReadCost(Database* history, const Plan& plan,
+                                  Day day) {
   const absl::Status uplink = CheckRecordedUplink(history, plan.uplink);
   if (!uplink.ok()) {
     return absl::Status(
         uplink.code(),
         absl::StrCat("plan ", ToTerminal(plan.name), ": ", uplink.message()));
   }
-  Cost cost;
+  PlanCost cost;
   cost.period = PeriodOf(plan, day);
   const Day first = cost.period.from;
   // The days of one read: their sum is that of the period, also where interfaces counted
@@ -175,12 +178,12 @@ absl::StatusOr<UsageCosts> ReadUsageCosts(Database* history,
                                           const UsageQuery& query,
                                           Usage* usage) {
   UsageCosts costs;
-  std::vector<std::vector<Cost>> of_plans;  // by billing period
+  std::vector<std::vector<PlanCost>> of_plans;  // by billing period
   bool one_currency = true;
   for (const Plan& plan : plans) {
     if (!Applies(plan, query)) continue;
-    std::vector<Cost> periods;
-    Cost sum;
+    std::vector<PlanCost> periods;
+    PlanCost sum;
     sum.period = query.period;
     absl::Status status;
     Period period = PeriodOf(plan, query.period.from);
@@ -226,7 +229,7 @@ absl::StatusOr<UsageCosts> ReadUsageCosts(Database* history,
     UsageRow without_traffic;
     without_traffic.kind = "fee";
     without_traffic.name = costs.plans[i].plan.name;
-    for (const Cost& cost : of_plans[i]) {
+    for (const PlanCost& cost : of_plans[i]) {
       NETMETER_RETURN_IF_ERROR(AddToRows(history, costs.plans[i].plan, cost,
                                          query, usage, &without_traffic));
     }
@@ -263,7 +266,8 @@ std::string MoneyText(int64_t micros, bool exact) {
   return text;
 }
 
-std::string DescribeCost(const Plan& plan, const Cost& cost, SizeUnits units) {
+std::string DescribeCost(const Plan& plan, const PlanCost& cost,
+                         SizeUnits units) {
   return absl::StrCat("plan ", ToTerminal(plan.name), ": ",
                       MoneyText(cost.micros, units == SizeUnits::kExact), " ",
                       plan.currency, " (",

@@ -62,7 +62,7 @@ struct Plan {
   std::vector<PlanTerms> terms;  // one after another
 };
 
-struct Cost {
+struct PlanCost {
   Period period;
   int64_t micros = 0;
   int64_t used_bytes =
@@ -76,15 +76,15 @@ Period PeriodOf(const Plan& plan, Day day);
 // What the billing period that contains `day` costs, with what was recorded until now,
 // and with the fee of the whole period. Errors as Database, InvalidArgument if there is
 // no such uplink, and OutOfRange if the cost is above 9 * 10^12 of the currency.
-absl::StatusOr<Cost> ReadCost(Database* history, const Plan& plan, Day day);
+absl::StatusOr<PlanCost> ReadCost(Database* history, const Plan& plan, Day day);
 
 // The plans that apply to a query.
 struct UsageCosts {
-  struct PlanCost {
+  struct Entry {
     Plan plan;
-    Cost cost;  // of the query's period
+    PlanCost cost;  // of the query's period
   };
-  std::vector<PlanCost> plans;
+  std::vector<Entry> plans;
   // That of the sum and the rows. "": they have no cost, because no plan applies, or not
   // all plans have one currency, or one is in `unknown`.
   std::string currency;
@@ -109,7 +109,8 @@ std::vector<int64_t> Divide(int64_t total, const std::vector<int64_t>& weights);
 std::string MoneyText(int64_t micros, bool exact);
 
 // "plan satellite: 115.00 USD (61.2 GB used, 50.0 GB billed)".
-std::string DescribeCost(const Plan& plan, const Cost& cost, SizeUnits units);
+std::string DescribeCost(const Plan& plan, const PlanCost& cost,
+                         SizeUnits units);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -76,13 +76,13 @@ class PlanTest : public testing::Test {
     EXPECT_TRUE(file.ok()) << file.status();
     return file.ok() ? file->plans : std::vector<Plan>();
   }
-  Cost CostOf(const Plan& plan, Day day) {
+  PlanCost CostOf(const Plan& plan, Day day) {
     const auto cost = ReadCost(history_.get(), plan, day);
     EXPECT_TRUE(cost.ok()) << cost.status();
-    return cost.ok() ? *cost : Cost();
+    return cost.ok() ? *cost : PlanCost();
   }
   // The example's cost of November 2026.
-  Cost Invoice(const std::string& name) {
+  PlanCost Invoice(const std::string& name) {
     const auto file = ReadBudgetFile("examples/fleet/tariffs.yml");
     EXPECT_TRUE(file.ok()) << file.status();
     for (const Plan& plan : file->plans) {
@@ -125,7 +125,7 @@ TEST_F(PlanTest, SatelliteByTheMBWithAMinimumCharge) {
   Count(20261102, "inmarsat", 20 * kMiB, 1);
   Count(20261103, "inmarsat", 4 * kMiB, 6 * kMiB);
   Count(20261130, "inmarsat", 1000, 2000);
-  const Cost cost = Invoice("fleetbroadband");
+  const PlanCost cost = Invoice("fleetbroadband");
   EXPECT_EQ(cost.micros, 563666797);
   EXPECT_EQ(cost.used_bytes, 30 * kMiB + 3001);
   EXPECT_EQ(cost.billed_bytes, 5140 * kKiB);
@@ -145,7 +145,7 @@ TEST_F(PlanTest, SatelliteByTheMBWithAMinimumCharge) {
 TEST_F(PlanTest, SatelliteWithIncludedVolumeThatChangesInTheMiddleOfAMonth) {
   Count(20261115, "starlink", 10 * kGB, 30 * kGB);
   Count(20261116, "starlink", 51 * kGB, 700 * kGB);
-  const Cost cost = Invoice("starlink");
+  const PlanCost cost = Invoice("starlink");
   EXPECT_EQ(cost.micros, 390000000);
   EXPECT_EQ(cost.used_bytes, 791 * kGB);
   EXPECT_EQ(cost.billed_bytes, 1050 * kGB);
@@ -175,7 +175,7 @@ TEST_F(PlanTest, CellularWithTiers) {
 //   sum                               1086.68
 TEST_F(PlanTest, CloudEgress) {
   Count(20261101, "cloud", 12 * kTiB, 5 * kTiB);
-  const Cost cost = Invoice("aws");
+  const PlanCost cost = Invoice("aws");
   EXPECT_EQ(cost.micros, 1086680000);
   EXPECT_EQ(cost.used_bytes, 12 * kTiB);
   EXPECT_EQ(cost.billed_bytes, 12188 * 1024 * kMiB);
@@ -184,7 +184,7 @@ TEST_F(PlanTest, CloudEgress) {
 // 7.99 for 30 days from November 3, whatever is used. The budget is used up by 3 GB.
 TEST_F(PlanTest, FlatFeeWithAFairUseCap) {
   Count(20261202, "prepaid", 1 * kGB, 2 * kGB);
-  const Cost cost = Invoice("penny");
+  const PlanCost cost = Invoice("penny");
   EXPECT_EQ(cost.micros, 7990000);
   EXPECT_EQ(cost.billed_bytes, 0);
   EXPECT_EQ(cost.period.from, 20261103);
@@ -204,7 +204,7 @@ TEST_F(PlanTest, FlatFeeWithAFairUseCap) {
 TEST_F(PlanTest, AFeeByTheDayAndVolumeThatIsRoundedUp) {
   Count(20261101, "iot", 27 * kKiB, 50 * kKiB);
   Count(20261120, "iot", 50 * kKiB, 0);
-  const Cost cost = Invoice("soracom");
+  const PlanCost cost = Invoice("soracom");
   EXPECT_EQ(cost.micros, 1897656);
   EXPECT_EQ(cost.billed_bytes, 200 * kKiB);
 }

@@ -133,10 +133,10 @@ std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
   return text;
 }
 
-std::string FormatCosts(const std::vector<UsageCosts::PlanCost>& costs,
+std::string FormatCosts(const std::vector<UsageCosts::Entry>& costs,
                         const SizeOptions& sizes) {
   std::string text;
-  for (const UsageCosts::PlanCost& one : costs) {
+  for (const UsageCosts::Entry& one : costs) {
     text += WrapText(absl::StrCat(DescribeCost(one.plan, one.cost,
                                                sizes.Or(SizeUnits::kDecimal)),
                                   ", until ", FormatDay(one.cost.period.to)),
@@ -146,7 +146,7 @@ std::string FormatCosts(const std::vector<UsageCosts::PlanCost>& costs,
 }
 
 std::string FormatRowsJson(const std::vector<Row>& rows,
-                           const std::vector<UsageCosts::PlanCost>& costs) {
+                           const std::vector<UsageCosts::Entry>& costs) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Row& row : rows) {
     nlohmann::ordered_json object = {{"name", ToUtf8(row.budget.name)},
@@ -166,7 +166,7 @@ std::string FormatRowsJson(const std::vector<Row>& rows,
             : nlohmann::ordered_json(row.state.forecast_unknown);
     array.push_back(std::move(object));
   }
-  for (const UsageCosts::PlanCost& one : costs) {
+  for (const UsageCosts::Entry& one : costs) {
     array.push_back(CostJson(one.plan, one.cost));
   }
   return array.dump(2) + "\n";
@@ -285,7 +285,7 @@ class BudgetCommand : public Command {
       if (!absl::IsInvalidArgument(state.status())) return status;
     }
     if (!limit_.empty() && status != 0) return status;
-    std::vector<UsageCosts::PlanCost> costs;
+    std::vector<UsageCosts::Entry> costs;
     for (const Plan& plan : file->plans) {
       const auto cost = ReadCost(history->get(), plan, HourOf(now).day);
       if (cost.ok()) {

@@ -305,7 +305,7 @@ std::string FormatBudgets(const Report& report) {
 
 std::string FormatCosts(const UsageCosts& costs, SizeUnits units) {
   std::string html;
-  for (const UsageCosts::PlanCost& one : costs.plans) {
+  for (const UsageCosts::Entry& one : costs.plans) {
     absl::StrAppend(&html, "<p>",
                     Escape(DescribeCost(one.plan, one.cost, units)), "</p>\n");
   }

@@ -136,7 +136,7 @@ std::string DescribeShortfall(const Shortfall& shortfall, SizeUnits units) {
       "packet as one, a queue dropped packets, or a record read in between)");
 }
 
-nlohmann::ordered_json CostJson(const Plan& plan, const Cost& cost) {
+nlohmann::ordered_json CostJson(const Plan& plan, const PlanCost& cost) {
   return {
       {"plan", ToUtf8(plan.name)},       {"from", FormatDay(cost.period.from)},
       {"to", FormatDay(cost.period.to)}, {"uplink", ToUtf8(plan.uplink)},
@@ -206,7 +206,7 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
     notes.push_back(filtered ? "(no such series in this period)"
                              : "(nothing was recorded in this period)");
   }
-  for (const UsageCosts::PlanCost& cost : costs.plans) {
+  for (const UsageCosts::Entry& cost : costs.plans) {
     notes.push_back(DescribeCost(cost.plan, cost.cost, units));
   }
   if (!costs.unknown.empty()) {
@@ -293,7 +293,7 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query,
   }
   if (!costs.plans.empty()) {
     all["costs"] = nlohmann::ordered_json::array();
-    for (const UsageCosts::PlanCost& cost : costs.plans) {
+    for (const UsageCosts::Entry& cost : costs.plans) {
       all["costs"].push_back(CostJson(cost.plan, cost.cost));
     }
   }

@@ -45,7 +45,7 @@ std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query,
                            const UsageCosts& costs = {});
 
 // What a plan costs, for output of programs.
-nlohmann::ordered_json CostJson(const Plan& plan, const Cost& cost);
+nlohmann::ordered_json CostJson(const Plan& plan, const PlanCost& cost);
 
 // A percentile of five-minute samples.
 std::string FormatRatesTable(const std::vector<UplinkRate>& rates,

@@ -104,41 +104,45 @@ TEST_F(UsageTextTest, RowsOfTimeHaveAverageRatesAndThePeriodAnEstimate) {
             nullptr);
 }
 
+// docs/history.md has this table.
 TEST_F(UsageTextTest, RowsHaveTheirCostIfAPlanApplies) {
+  query_.period = {20261001, 20261031};
+  query_.uplink = "satellite";
+  usage_ = Usage();
+  usage_.rows = {Row("service", "nghttpx", 12000000000, 30000000000),
+                 Row("service", "magmad", 2000000000, 6000000000)};
+  for (const UsageRow& row : usage_.rows) usage_.sum += row.counters;
+  usage_.rows[0].cost_micros = 54600000;
+  usage_.rows[1].cost_micros = 10400001;
   UsageCosts costs;
-  costs.currency = "EUR";
-  costs.micros = 12345678;
+  costs.currency = "USD";
+  costs.micros = 65000001;
   costs.plans.resize(1);
-  costs.plans[0].plan.name = "sat";
+  costs.plans[0].plan.name = "sat50";
   costs.plans[0].plan.uplink = "satellite";
-  costs.plans[0].plan.currency = "EUR";
-  costs.plans[0].cost = {query_.period, 12345678, 3072, 3000};
-  usage_.rows[0].cost_micros = 10288065;
-  usage_.rows[1].cost_micros = 2057613;
-  usage_.shortfalls.clear();
-  usage_.gaps.clear();
-  EXPECT_EQ(
-      FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0, costs),
-      "2026-11-15 to 2026-12-14, path direct\n"
-      "SERVICE        KIND        SENT  RECEIVED    TOTAL   SHARE  RETRANSMIT  "
-      "COST EUR\n"
-      "mme            service  1.5 KiB   1.0 KiB  2.5 KiB   83.3%         0 B  "
-      "   10.29\n"
-      "=cmd|'!A1,\"x\"  binary     500 B      12 B    512 B   16.7%         0 "
-      "B      2.06\n"
-      "sum                     2.0 KiB   1.0 KiB  3.0 KiB  100.0%         0 B  "
-      "   12.35\n"
-      "plan sat: 12.35 EUR (3.0 KiB used, 2.9 KiB billed)\n");
+  costs.plans[0].plan.currency = "USD";
+  costs.plans[0].cost = {query_.period, 65000001, 50000000000, 0};
+  EXPECT_EQ(FormatUsageTable(usage_, query_, SizeUnits::kDecimal, 0, costs),
+            "2026-10-01 to 2026-10-31, uplink satellite, path direct\n"
+            "SERVICE  KIND        SENT  RECEIVED    TOTAL   SHARE  RETRANSMIT  "
+            "COST USD\n"
+            "nghttpx  service  12.0 GB   30.0 GB  42.0 GB   84.0%         0 B  "
+            "   54.60\n"
+            "magmad   service   2.0 GB    6.0 GB   8.0 GB   16.0%         0 B  "
+            "   10.40\n"
+            "sum               14.0 GB   36.0 GB  50.0 GB  100.0%         0 B  "
+            "   65.00\n"
+            "plan sat50: 65.00 USD (50.0 GB used, 0 B billed)\n");
   EXPECT_THAT(FormatUsageTable(usage_, query_, SizeUnits::kExact, 0, costs),
-              HasSubstr(" 10.288065\n"));
+              HasSubstr(" 10.400001\n"));
   const std::string csv = FormatUsageCsv(usage_, query_, costs);
   EXPECT_THAT(csv, HasSubstr(",cost_micros,currency\n"));
-  EXPECT_THAT(csv, HasSubstr(",10288065,EUR\n"));
+  EXPECT_THAT(csv, HasSubstr(",10400001,USD\n"));
   const auto json =
       nlohmann::json::parse(FormatUsageJson(usage_, query_, costs));
-  EXPECT_EQ(json["rows"][0]["cost_micros"], 10288065);
-  EXPECT_EQ(json["cost_micros"], 12345678);
-  EXPECT_EQ(json["costs"][0]["billed_bytes"], 3000);
+  EXPECT_EQ(json["rows"][1]["cost_micros"], 10400001);
+  EXPECT_EQ(json["cost_micros"], 65000001);
+  EXPECT_EQ(json["costs"][0]["used_bytes"], 50000000000);
   EXPECT_FALSE(json.contains("cost_unknown"));
   costs = {};
   costs.unknown = "plan sat has the billing period 2026-11-01 to 2026-11-30";
