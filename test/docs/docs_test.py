@@ -334,6 +334,14 @@ class DocsTest(unittest.TestCase):
         known = re.findall(r"^CREATE (?:TABLE|VIEW) (\w+)", read(path), re.M)
         self.assertEqual(sorted(code(row[0])[0] for row in marked_rows(rest)), sorted(known))
 
+    def test_rows_of_an_export_are_listed(self):
+        ((path, rest),) = marked("rows")
+        listed = {name for row in marked_rows(rest) for cell in row[1:] for name in code(cell)}
+        listed |= {"row", "host_id", "host", "labels", "version"}  # of every row
+        listed |= set(re.findall(r'^    \{"(\w+)", &Sample::', read("lib/reader/difference.h"), re.M))
+        (columns,) = re.findall(r'kColumns\[\] =([^;]*);', read(path))
+        self.assertEqual(listed, set(re.findall(r"\w+", columns)))
+
     def test_keys_of_budgets_are_listed(self):
         for what, name in (("budget keys", "kBudgetKeys"), ("plan keys", "kPlanKeys")):
             ((path, rest),) = marked(what)
