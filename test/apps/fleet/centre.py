@@ -380,7 +380,7 @@ class Duckdb:
             self.database.execute(statement)
 
     def insert(self, path):
-        self.database.execute("INSERT INTO rows BY NAME FROM read_ndjson('%s')" % path)
+        self.database.execute("COPY rows FROM '%s' (FORMAT json)" % path)
 
     def refresh(self):
         pass

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A small fleet in real engines, ClickHouse (chdb) and DuckDB, from PyPI: centre.py. Each query of
-the dashboard has an answer, and a refresh that was missed is made up for by the next."""
+the dashboard has an answer, a refresh that was missed is made up for by the next, and the bill of a
+real export is that of netmeter usage."""
 
+import datetime
+import json
 import os
 import subprocess
 import tempfile
+import time
 import unittest
 
 import clients
+import tools
 
 HERE = os.path.join("test", "apps", "fleet")
 
@@ -70,6 +75,24 @@ for statement in centre.statements("clickhouse_kafka.sql"):
 print(len(panels), "panels have data")
 """
 
+# What netmeter export writes is in both engines what netmeter usage says.
+REAL = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import centre
+engines = centre.Clickhouse(sys.argv[2]), centre.Duckdb(sys.argv[2])
+path, begin, end = sys.argv[3:6]
+answers = []
+for engine in engines:
+    engine.insert(path)
+    engine.refresh()
+    bill = {row[2]: [int(row[4]), int(row[5])] for row in engine.ask(centre.BILL, begin, end)}
+    ((_, _, *percentile),) = engine.ask(centre.PERCENTILE, begin, end)
+    ((_, budget, *_),) = engine.ask(centre.OVER_BUDGET, begin, end)
+    answers.append([bill, [int(n) for n in percentile], budget])
+print(json.dumps(answers))
+"""
+
 
 class CentreTest(unittest.TestCase):
     @classmethod
@@ -79,8 +102,33 @@ class CentreTest(unittest.TestCase):
         cls.directory = directory.name
         cls.python = clients.make_venv("duckdb", "", ["chdb"])
 
-    def run_with_engines(self, text):
-        subprocess.run([self.python, "-c", text, HERE, self.directory], check=True)
+    def run_with_engines(self, text, *arguments):
+        # Each has folders of its own.
+        with tempfile.TemporaryDirectory() as directory:
+            command = [self.python, "-c", text, HERE, directory, *arguments]
+            return subprocess.run(command, check=True, stdout=subprocess.PIPE if arguments else None).stdout
+
+    def usage(self, database, *options):
+        command = [tools.NETMETER, "usage", "--database", database, "--json", *options]
+        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["rows"]
+
+    def test_the_bill_is_that_of_netmeter_usage(self):
+        database, path, budgets = (os.path.join(self.directory, name) for name in ("h.db", "rows.ndjson", "budgets.yml"))
+        hours = 70 * 24  # the first days are folded
+        start = int(time.time()) // 3600 * 3600 - hours * 3600
+        subprocess.run([os.path.join(HERE, "make_history"), database, "12", str(start), "0", str(hours - 1)], check=True)
+        with open(budgets, "w", encoding="utf-8") as file:
+            json.dump({"budgets": [{"name": "all", "limit": "1 B"}]}, file)
+        export = [tools.NETMETER, "export", "--database", database, "--budgets", budgets, "--samples", "--running", "--to", path]
+        subprocess.run(export, check=True)
+        begin, end = (str(datetime.date.today() - datetime.timedelta(days)) for days in (40, 10))
+        period = ("--from", begin, "--to", end)
+        bill = {row["service"]: [row["tx_bytes"], row["rx_bytes"]] for row in self.usage(database, *period)}
+        self.assertEqual(len(bill), 3)
+        (rate,) = self.usage(database, *period, "--percentile", "95")
+        percentile = [rate["samples"], rate["tx_bits_per_second"], rate["rx_bits_per_second"]]
+        for answer in json.loads(self.run_with_engines(REAL, path, begin, end)):
+            self.assertEqual(answer, [bill, percentile, "all"])
 
     def test_the_dashboard_has_data_and_days_follow_their_rows(self):
         self.run_with_engines(SMALL)
