@@ -163,6 +163,22 @@ class ThreeMetersTest(unittest.TestCase):
 
         return plain(bills), plain(interfaces)
 
+    def test_a_connection_takes_no_more_than_the_estimate_says(self):
+        """`netmeter export --estimate` has 5,000 bytes for TLS, HTTP and TCP/IP. Here a
+        certificate signs itself; a chain of a public authority takes 2,000 bytes more."""
+        certificate = lab.make_certificate(self.directory, "centre", "-addext", "subjectAltName=IP:127.0.0.1")
+        server = receiver.Receiver(certificate)
+        self.addCleanup(server.close)
+        self.gateways[0].record()
+        url = "https://127.0.0.1:%d/?database=netmeter&query=INSERT+INTO+rows+FORMAT+JSONEachRow" % server.port
+        before = lab.counters()["lo"]["tx"][0]
+        lab.run(NETMETER, "export", "--to", url, "--ca-file", certificate[0], "--database", self.gateways[0].database)
+        wire = lab.counters()["lo"]["tx"][0] - before
+        (request,) = server.requests
+        lab.print_table("A connection", ("BYTES", "OF THE BODY"), [(wire, len(request.body))])
+        self.assertGreater(wire - len(request.body), 2000)
+        self.assertLess(wire - len(request.body), 3500)
+
     def test_the_centre_has_what_the_interfaces_counted(self):
         first, second, third = self.gateways
         services = {gateway: gateway.start_service(self) for gateway in self.gateways}
