@@ -114,7 +114,7 @@ class BillTest : public testing::Test {
         absl::StrCat("budgets: [{name: b, limit: 1 GB", keys, "}]"), "test");
     EXPECT_TRUE(budgets.ok()) << budgets.status();
     const auto state =
-        ReadBudgetState(history_.get(), budgets->at(0), reading_.now);
+        ReadBudgetState(history_.get(), budgets->budgets.at(0), reading_.now);
     EXPECT_TRUE(state.ok()) << state.status();
     return state.ok() ? state->used : -1;
   }
