@@ -79,19 +79,24 @@ absl::StatusOr<std::string> KeepToMachine(Database* history,
     NETMETER_RETURN_IF_ERROR(SetMachine(history, machine));
     return "";
   }
+  auto transaction = Transaction::Begin(history);
+  if (!transaction.ok()) return transaction.status();
+  // Another process may have been faster: then the copy is not to be made again.
+  NETMETER_ASSIGN_OR_RETURN(const std::string now,
+                            ReadSetting(history, "machine"));
+  if (now == machine) return "";
   NETMETER_ASSIGN_OR_RETURN(const std::string host_id, ReadHostId(history));
   const std::string aside =
       absl::StrCat(history->path(), ".", host_id.substr(0, 8));
   // Of an earlier try that was killed before it emptied the history.
   unlink(aside.c_str());
+  // SQLite copies only outside of a transaction, so another connection does.
+  auto reader = Database::Open(history->path(), Database::Mode::kRead);
+  if (!reader.ok()) return reader.status();
   NETMETER_RETURN_IF_ERROR(
-      history->Prepare("VACUUM INTO ?").Bind(1, aside).Run());
-  auto transaction = Transaction::Begin(history);
-  if (!transaction.ok()) return transaction.status();
-  // Another process may have been faster.
-  NETMETER_ASSIGN_OR_RETURN(const std::string now,
-                            ReadSetting(history, "machine"));
-  if (now == machine) return aside;
+      (*reader)->Prepare("VACUUM INTO ?").Bind(1, aside).Run());
+  // SQLite leaves the copy to the kernel, and empties what it was made of on the disk.
+  sync();
   NETMETER_RETURN_IF_ERROR(Empty(history));
   NETMETER_RETURN_IF_ERROR(SetMachine(history, machine));
   NETMETER_RETURN_IF_ERROR((*transaction)->Commit());

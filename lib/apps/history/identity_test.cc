@@ -3,7 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "lib/apps/history/history.h"
 #include "lib/apps/history/record.h"
@@ -92,6 +98,48 @@ TEST_F(IdentityTest, ACloneBeginsAHistoryOfItsOwn) {
   const auto former = Open(aside, Database::Mode::kRead);
   EXPECT_EQ(Id(former.get()), id);
   EXPECT_EQ(Bytes(former.get()), 10);
+}
+
+// The bug: the second one overwrote the copy with the emptied history.
+TEST_F(IdentityTest, TwoRecordsAtOnceMakeOneCopy) {
+  EXPECT_EQ(Keep("box-1"), "");
+  RecordBytes(10);
+  std::vector<std::thread> records;
+  std::atomic<int> copies = 0;
+  std::string name;
+  for (int i = 0; i < 8; ++i) {
+    records.emplace_back([&] {
+      const auto history = Open(path_, Database::Mode::kCreate);
+      const auto aside = KeepToMachine(history.get(), "box-2", false);
+      ASSERT_TRUE(aside.ok()) << aside.status();
+      if (aside->empty()) return;
+      ++copies;
+      name = *aside;
+    });
+  }
+  for (std::thread& record : records) record.join();
+  EXPECT_EQ(copies, 1);
+  const auto former = Open(name, Database::Mode::kRead);
+  EXPECT_EQ(Bytes(former.get()), 10);
+}
+
+// As docs/history.md says, under "Another machine".
+TEST_F(IdentityTest, AFilePutAsideBecomesTheHistoryAgain) {
+  EXPECT_EQ(Keep("box-1"), "");
+  RecordBytes(10);
+  const std::string aside = Keep("box-2");
+  history_.reset();
+  unlink((path_ + "-wal").c_str());
+  unlink((path_ + "-shm").c_str());
+  ASSERT_EQ(rename(aside.c_str(), path_.c_str()), 0);
+  history_ = Open(path_, Database::Mode::kCreate);
+  EXPECT_EQ(Keep("box-2", /*adopt=*/true), "");
+  RecordBytes(13);
+  EXPECT_EQ(Bytes(history_.get()), 13);
+  // The bug: a reader of this file kept records waiting.
+  const auto reader = Open(path_, Database::Mode::kRead);
+  ASSERT_TRUE(reader->Execute("BEGIN; SELECT * FROM series").ok());
+  RecordBytes(14);
 }
 
 TEST_F(IdentityTest, AnAdoptedHistoryGoesOn) {
