@@ -114,9 +114,6 @@ absl::StatusOr<int64_t> Pragma(Database* database, absl::string_view name) {
 
 // Makes the tables of a new database, or the missing ones of an older version.
 absl::Status MakeTables(Database* database) {
-  // Must be outside of a transaction. Two processes that do it at once wait for each
-  // other.
-  NETMETER_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
   auto transaction = Transaction::Begin(database);
   if (!transaction.ok()) return transaction.status();
   const auto version = Pragma(database, "user_version");
@@ -125,9 +122,9 @@ absl::Status MakeTables(Database* database) {
   if (*version == kSchemaVersion) return absl::OkStatus();
   for (const char* tables :
        {*version == 0 ? kSchema : kRenameUncounted,
-        *version == 4   ? kRenameDevice
-        : *version == 5 ? ""
-                        : kInterfaces,
+        *version == 4  ? kRenameDevice
+        : *version > 4 ? ""
+                       : kInterfaces,
         *version >= 4 ? "" : kSamples, kVersions, kNewIdentity}) {
     NETMETER_RETURN_IF_ERROR(database->Execute(absl::StrReplaceAll(
         tables, {{"$", CounterColumns("$ INTEGER NOT NULL")},
@@ -182,7 +179,9 @@ absl::Status RenewVersions(Database* history) {
 
 const char kNewIdentity[] = R"(
 INSERT INTO setting VALUES('host_id', lower(hex(randomblob(16))));
-INSERT INTO setting SELECT 'version', COALESCE(MAX(version), 0) FROM hour;
+INSERT INTO setting SELECT 'version', COALESCE(MAX(version), 0) FROM (
+  SELECT version FROM hour UNION ALL SELECT version FROM day UNION ALL
+  SELECT version FROM five_minutes UNION ALL SELECT version FROM gap);
 )";
 
 std::string CounterColumns(absl::string_view format) {
@@ -240,6 +239,9 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
         absl::StrCat(path, " is not a history of netmeter's"));
   }
   if (mode == Database::Mode::kCreate) {
+    // Must be outside of a transaction. Two processes that do it at once wait for each
+    // other. A file that was put aside, or copied by SQLite, is in another mode.
+    NETMETER_RETURN_IF_ERROR((*database)->Execute("PRAGMA journal_mode=WAL"));
     if (*version < kSchemaVersion) {
       NETMETER_RETURN_IF_ERROR(MakeTables(database->get()));
     }
