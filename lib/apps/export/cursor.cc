@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <fstream>
@@ -22,14 +23,22 @@ std::string ReceiverName(const std::string& to) {
   const size_t scheme = to.find("://");
   if (scheme == std::string::npos) return "";
   const size_t host = scheme + 3;
-  const size_t end = std::min(to.find_first_of("?#", host), to.size());
+  const std::string url = to.substr(0, to.find('#', host));
+  const size_t end = std::min(url.find('?', host), url.size());
   // A password may contain '/', but a path is no part of what comes before '@'.
-  const size_t path = std::min(to.find('/', host), end);
-  const size_t at = to.rfind('@', path);
-  return to.substr(0, host) +
-         to.substr(
-             at == std::string::npos || at < host ? host : at + 1,
-             end - (at == std::string::npos || at < host ? host : at + 1));
+  const size_t path = std::min(url.find('/', host), end);
+  const size_t at = url.rfind('@', path);
+  const size_t name = at == std::string::npos || at < host ? host : at + 1;
+  std::string receiver = url.substr(0, host) + url.substr(name, end - name);
+  if (end < url.size()) {
+    const std::string query = url.substr(end);
+    absl::StrAppend(
+        &receiver, "?",
+        absl::Hex(crc32(0, reinterpret_cast<const Bytef*>(query.data()),
+                        static_cast<uInt>(query.size())),
+                  absl::kZeroPad8));
+  }
+  return receiver;
 }
 
 absl::StatusOr<Cursor> ReadCursor(const std::string& file) {

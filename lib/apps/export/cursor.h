@@ -25,11 +25,12 @@ struct Cursor {
   // What was sent, and where. Another history or receiver begins from the beginning.
   std::string host_id;
   std::string receiver;
-  std::string by;
+  std::string by;  // its options: what it did not ask for was passed unsent
   int64_t version = kFromTheBeginning;
 };
 
-// A receiver's URL without user, password, query and fragment; "" for files.
+// A receiver's URL without user, password and fragment; "" for files. Of the query, which
+// names a table but may also have a secret, only a short checksum.
 std::string ReceiverName(const std::string& to);
 
 // NotFound: nothing was sent yet. FailedPrecondition: it is no cursor. Else as open(2).

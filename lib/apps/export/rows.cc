@@ -299,6 +299,18 @@ absl::StatusOr<ExportPiece> ReadPiece(Database* history,
 
 std::string ExportCsvHeader() { return absl::StrCat(kColumns, "\n"); }
 
+absl::StatusOr<int64_t> FirstChange(Database* history,
+                                    const ExportOptions& options,
+                                    int64_t since) {
+  Statement query = history->Prepare(
+      "SELECT MIN(day) FROM (SELECT day, version FROM hour UNION ALL SELECT "
+      "day, version FROM day) WHERE version > ?");
+  const auto day =
+      query.Bind(1, since).Step() ? static_cast<Day>(query.Integer(0)) : Day{0};
+  if (!query.status().ok()) return query.status();
+  return day == 0 ? options.now : std::min(options.now, StartOf(day));
+}
+
 absl::Status AddBudget(Database* history, const ExportOptions& options,
                        const Budget& budget, int64_t begin,
                        ExportPiece* piece) {

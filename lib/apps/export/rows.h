@@ -67,6 +67,12 @@ absl::StatusOr<ExportPiece> ReadPiece(Database* history,
                                       const ExportOptions& options,
                                       int64_t since);
 
+// The start of the first day of which anything changed after version `since`, but at most
+// options.now, as Unix time: from there on, budgets and costs may have changed.
+absl::StatusOr<int64_t> FirstChange(Database* history,
+                                    const ExportOptions& options,
+                                    int64_t since);
+
 // Adds to the piece a row for each period of the budget, from the one that contains
 // `begin` (Unix time), or the first record, to the present one, but at most the last
 // kMostPeriods of them. Errors as ReadBudgetState().

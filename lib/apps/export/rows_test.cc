@@ -302,6 +302,32 @@ TEST_F(RowsTest, AMoveOffTheBillEmptiesTheFormerRows) {
   EXPECT_EQ(Centre("mme"), History("mme"));
 }
 
+// The bug: versions ran ahead of the clock, and so no period was sent.
+TEST_F(RowsTest, BudgetsBeginWithTheFirstDayThatChanged) {
+  const auto first = [this] {
+    options_.now = reading_.now;
+    const auto change = FirstChange(history_.get(), options_, cursor_);
+    EXPECT_TRUE(change.ok()) << change.status();
+    return change.ok() ? *change : -1;
+  };
+  EXPECT_EQ(first(), reading_.now);
+  Count("mme", 1);
+  RecordNow();
+  EXPECT_EQ(first(), StartOf(20261101));
+  Wait(86400);
+  Send();
+  EXPECT_EQ(first(), reading_.now);
+  reading_.now += 366 * 86400;
+  RecordNow();
+  reading_.now -= 366 * 86400;
+  Send();
+  Count("mme", 1);
+  RecordNow();
+  EXPECT_EQ(first(), StartOf(20261102));
+  Wait(86400);
+  EXPECT_EQ(first(), StartOf(20261102));
+}
+
 TEST_F(RowsTest, SamplesAndBudgets) {
   options_.samples = true;
   for (int i = 0; i < 24; ++i) {
@@ -395,8 +421,12 @@ TEST(CursorTest, IsReadAsItWasWritten) {
 TEST(CursorTest, AReceiverHasNoSecret) {
   EXPECT_EQ(ReceiverName("rows.ndjson"), "");
   EXPECT_EQ(ReceiverName("https://a:b@centre:8443/?password=x#y"),
-            "https://centre:8443/");
-  EXPECT_EQ(ReceiverName("https://centre/in?user=a@b"), "https://centre/in");
+            ReceiverName("https://centre:8443/?password=x"));
+  EXPECT_THAT(ReceiverName("https://centre/in?user=a@b"),
+              testing::MatchesRegex("https://centre/in[?][0-9a-f]{8}"));
+  // Another table has nothing yet.
+  EXPECT_NE(ReceiverName("https://centre/?query=INSERT+INTO+trial"),
+            ReceiverName("https://centre/?query=INSERT+INTO+rows"));
   EXPECT_EQ(ReceiverName("http://centre"), "http://centre");
 }
 

@@ -159,7 +159,8 @@ class ExportCommand : public Command {
   absl::StatusOr<Cursor> Begin(Database* history) const {
     Cursor cursor;
     cursor.receiver = ReceiverName(receiver_.url);
-    cursor.by = options_.by == ExportBy::kHour ? "hour" : "day";
+    cursor.by = absl::StrCat(options_.by == ExportBy::kHour ? "hour" : "day",
+                             options_.samples ? " --samples" : "");
     NETMETER_ASSIGN_OR_RETURN(cursor.host_id, ReadHostId(history));
     if (!since_last_) return cursor;
     const auto last = ReadCursor(cursor_);
@@ -171,7 +172,7 @@ class ExportCommand : public Command {
     if (last->by != cursor.by) {
       return absl::FailedPreconditionError(absl::StrCat(
           "--by ", cursor.by, ": ", cursor_, " is of --by ", last->by, " (rm ",
-          cursor_, " to send everything again by ", cursor.by, ")"));
+          cursor_, " to send everything again)"));
     }
     NETMETER_ASSIGN_OR_RETURN(const int64_t newest, ReadVersion(history));
     if (last->version > newest) {
@@ -187,6 +188,8 @@ class ExportCommand : public Command {
   // Adds the budgets and costs to *piece. One that cannot be read is a note.
   absl::Status AddBudgets(Database* history, int64_t since,
                           ExportPiece* piece) const {
+    NETMETER_ASSIGN_OR_RETURN(const int64_t begin,
+                              FirstChange(history, options_, since));
     const auto file = ReadBudgetFile(budgets_);
     if (absl::IsNotFound(file.status()) && budgets_ == kDefaultBudgets) {
       return absl::OkStatus();
@@ -201,18 +204,17 @@ class ExportCommand : public Command {
     };
     for (const Budget& budget : file->budgets) {
       NETMETER_RETURN_IF_ERROR(
-          note(AddBudget(history, options_, budget, since, piece)));
+          note(AddBudget(history, options_, budget, begin, piece)));
     }
     for (const Plan& plan : file->plans) {
       NETMETER_RETURN_IF_ERROR(
-          note(AddCost(history, options_, plan, since, piece)));
+          note(AddCost(history, options_, plan, begin, piece)));
     }
     return absl::OkStatus();
   }
 
   absl::Status Send(Database* history) {
     NETMETER_ASSIGN_OR_RETURN(Cursor cursor, Begin(history));
-    const int64_t since = cursor.version;
     std::optional<NewFile> file;
     if (!is_url_ && receiver_.url != "-") {
       if (access(receiver_.url.c_str(), F_OK) == 0) {
@@ -233,8 +235,9 @@ class ExportCommand : public Command {
                                 ReadPiece(history, options_, cursor.version));
       is_last = piece.is_last;
       if (options_.csv && pieces == 0) piece.text.insert(0, ExportCsvHeader());
-      if (is_last) {
-        NETMETER_RETURN_IF_ERROR(AddBudgets(history, since, &piece));
+      // With the first piece, because the cursor moves with it.
+      if (pieces == 0) {
+        NETMETER_RETURN_IF_ERROR(AddBudgets(history, cursor.version, &piece));
       }
       NETMETER_RETURN_IF_ERROR(is_url_ ? Post(receiver_, piece.text)
                                : file  ? file->Write(piece.text)
