@@ -20,16 +20,10 @@ namespace netmeter {
 namespace internal {
 
 std::string ReceiverName(const std::string& to) {
-  const size_t scheme = to.find("://");
-  if (scheme == std::string::npos) return "";
-  const size_t host = scheme + 3;
-  const std::string url = to.substr(0, to.find('#', host));
-  const size_t end = std::min(url.find('?', host), url.size());
-  // A password may contain '/', but a path is no part of what comes before '@'.
-  const size_t path = std::min(url.find('/', host), end);
-  const size_t at = url.rfind('@', path);
-  const size_t name = at == std::string::npos || at < host ? host : at + 1;
-  std::string receiver = url.substr(0, host) + url.substr(name, end - name);
+  if (to.find("://") == std::string::npos) return "";
+  const std::string url = to.substr(0, to.find('#'));
+  const size_t end = std::min(url.find('?'), url.size());
+  std::string receiver = url.substr(0, end);
   if (end < url.size()) {
     const std::string query = url.substr(end);
     absl::StrAppend(

@@ -29,7 +29,7 @@ struct Cursor {
   int64_t version = kFromTheBeginning;
 };
 
-// A receiver's URL without user, password and fragment; "" for files. Of the query, which
+// A receiver's URL without its fragment; "" for files. Of the query, which
 // names a table but may also have a secret, only a short checksum.
 std::string ReceiverName(const std::string& to);
 

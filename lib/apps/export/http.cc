@@ -45,7 +45,7 @@ bool IsLoopback(absl::string_view host) {
   return false;
 }
 
-// What stands between the scheme and the path, a password included.
+// What stands between the scheme and the path.
 absl::string_view AuthorityOf(absl::string_view url) {
   if (!absl::ConsumePrefix(&url, "https://"))
     absl::ConsumePrefix(&url, "http://");
@@ -53,8 +53,7 @@ absl::string_view AuthorityOf(absl::string_view url) {
 }
 
 std::string NameOf(const HttpReceiver& receiver) {
-  const absl::string_view authority = AuthorityOf(receiver.url);
-  return ToTerminal(authority.substr(authority.rfind('@') + 1));
+  return ToTerminal(AuthorityOf(receiver.url));
 }
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
@@ -83,6 +82,18 @@ absl::StatusOr<std::string> CheckAndReadToken(const HttpReceiver& receiver) {
   if ((!plain && !absl::StartsWith(url, "https://")) ||
       AuthorityOf(url).empty()) {
     return absl::InvalidArgumentError("expected a URL https://HOST/...");
+  }
+  // Also one whose password has a '/', after which the rest looks like a path.
+  const absl::string_view authority = AuthorityOf(url);
+  const absl::string_view port =
+      authority.substr(std::min(authority.rfind(':'), authority.size()));
+  const bool is_port =
+      absl::EndsWith(authority, "]") || port.empty() ||
+      std::all_of(port.begin() + 1, port.end(), absl::ascii_isdigit);
+  if (!is_port || absl::StrContains(authority, '@')) {
+    return absl::InvalidArgumentError(
+        "expected a URL https://HOST:PORT/... (a user and a password belong "
+        "into the token's file: others see the command line)");
   }
   if (receiver.token_file.empty()) return "";
   if (plain && !IsLoopback(AuthorityOf(url))) {

