@@ -17,8 +17,9 @@ namespace {
 
 constexpr int64_t kDays = 30;
 constexpr int64_t kDay = 86400;
-// One POST without its rows: TLS 1.3, HTTP and the headers of TCP and IP in both
-// directions, with a chain of two certificates (test/apps/fleet/three_meters_root_test.py).
+// One POST without its rows: TLS 1.3, HTTP, and the headers of TCP and IP in both
+// directions, with a chain of two certificates
+// (test/apps/fleet/three_meters_root_test.py).
 constexpr int64_t kPostBytes = 5000;
 
 int64_t GzipSize(const std::string& text) {
