@@ -77,7 +77,7 @@ check "install the earlier version" dpkg -i /earlier/*.deb
 check "netmeter.service is active" systemctl is-active netmeter.service
 check "netmeter-fds.socket is active" systemctl is-active netmeter-fds.socket
 check "netmeter-exporter.service is active" systemctl is-active netmeter-exporter.service
-check "the units verify" systemd-analyze verify --man=no netmeter.service netmeter-fds.socket netmeter-fds.service netmeter-exporter.service netmeter-record.timer netmeter-record.service netmeter-record-last.service netmeter-evict.timer netmeter-evict.service
+check "the units verify" systemd-analyze verify --man=no netmeter.service netmeter-fds.socket netmeter-fds.service netmeter-exporter.service netmeter-record.timer netmeter-record.service netmeter-record-last.service netmeter-export.timer netmeter-export.service netmeter-evict.timer netmeter-evict.service
 check "the meter is loaded" netmeter-loader status
 say "$(systemd-analyze security --no-pager netmeter-exporter.service | tail -n 1)"
 
