@@ -185,7 +185,8 @@ class ReceiverTest(unittest.TestCase):
         budgets = self.write("budgets.yml", "budgets: [{name: week, limit: 1 TB, days: 7}]")
         status, text, most = self.export(url, more=["--budgets", budgets])
         server.close()
-        # The bug: they came with the last piece alone, and later calls left out former periods.
+        # The bug: they came with the last piece alone, and later calls left out former
+        # periods.
         rows = receiver.rows_of(server.requests[0])
         self.assertGreaterEqual(sum(row["row"] == "budget" for row in rows), 8)
         self.assertEqual(status, 1)
