@@ -3,7 +3,7 @@ USE netmeter;
 SET param_from = '2026-10-15', param_to = '2026-11-14';
 
 -- What is the bill, by gateway, uplink and service?
-SELECT host, uplink, service, kinds, tx_bytes, rx_bytes, bytes
+SELECT host, uplink, service, kinds, tx_bytes, rx_bytes, bytes, host_id
 FROM bill(from = {from:Date}, to = {to:Date}) JOIN hosts USING (host_id)
 WHERE bytes != 0 ORDER BY host, host_id, uplink, bytes DESC, service;
 
@@ -30,7 +30,7 @@ WHERE greatest(start, end) >= {from:Date} AND least(start, end) < {to:Date} + 1
 ORDER BY host, number;
 
 -- Which gateways have been silent for a day?
-SELECT host, last_record, dateDiff('hour', last_record, now()) AS hours, labels
+SELECT host, last_record, dateDiff('hour', last_record, now()) AS hours, labels, host_id
 FROM hosts WHERE last_record < now() - INTERVAL 1 DAY ORDER BY last_record, host;
 
 -- What is the 95th percentile of each uplink, in bits a second, as `netmeter usage --percentile 95`?

@@ -3,7 +3,7 @@ SET VARIABLE first = DATE '2026-10-15';
 SET VARIABLE last = DATE '2026-11-14';
 
 -- What is the bill, by gateway, uplink and service?
-SELECT host, uplink, service, kinds, tx_bytes, rx_bytes, bytes
+SELECT host, uplink, service, kinds, tx_bytes, rx_bytes, bytes, host_id
 FROM bill(getvariable('first'), getvariable('last')) JOIN hosts USING (host_id)
 WHERE bytes != 0 ORDER BY host, host_id, uplink, bytes DESC, service;
 
@@ -32,7 +32,7 @@ WHERE greatest(start, "end") >= getvariable('first') AND least(start, "end") < g
 ORDER BY host, number;
 
 -- Which gateways have been silent for a day?
-SELECT host, last_record, labels FROM hosts
+SELECT host, last_record, labels, host_id FROM hosts
 WHERE last_record < (now() AT TIME ZONE 'UTC') - INTERVAL 1 DAY ORDER BY last_record, host;
 
 -- What is the 95th percentile of each uplink, in bits a second, as `netmeter usage --percentile 95`?
