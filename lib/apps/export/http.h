@@ -31,8 +31,8 @@ struct HttpReceiver {
 };
 
 // Whether URL and files can be used, without sending anything: InvalidArgument for a URL
-// of another kind, or with a user or a password, for a token that http:// would show to others, and for a token that is
-// no line; the errors of open(2) for the token's file.
+// of another kind, or with a user or a password, for a token that http:// would show to
+// others, and for a token that is no line; the errors of open(2) for the token's file.
 absl::Status CheckReceiver(const HttpReceiver& receiver);
 
 // Sends `body`, gzipped, by one POST. OK if the receiver has confirmed it, by a status of
