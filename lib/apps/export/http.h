@@ -46,6 +46,7 @@ absl::Status CheckReceiver(const HttpReceiver& receiver);
 //   FailedPrecondition  other answers below 500, also redirects, which are not followed,
 //                       and a confirmation with more than 16 kB, which is no receiver's
 //   Unavailable         5xx; no connection, a wrong certificate, no answer, no HTTP
+// If this process is killed, curl goes on, for `timeout` at most.
 // After an error the receiver may have the body nevertheless, unless CheckReceiver()
 // fails, too.
 absl::Status Post(const HttpReceiver& receiver, absl::string_view body);
