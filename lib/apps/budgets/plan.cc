@@ -209,7 +209,9 @@ absl::StatusOr<UsageCosts> ReadUsageCosts(Database* history,
     if (periods.empty() || period.to != query.period.to) {
       costs.unknown = absl::StrCat(
           "plan ", ToTerminal(plan.name), " has the billing period ",
-          FormatDay(period.from), " to ", FormatDay(period.to));
+          FormatDay(period.from), " to ", FormatDay(period.to),
+          plan.days == 0 ? absl::StrCat(" (--reset-day ", plan.reset_day, ")")
+                         : "");
       continue;
     }
     if (sum.micros > kMost - costs.micros) return TooLarge(plan);

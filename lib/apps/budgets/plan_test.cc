@@ -274,7 +274,8 @@ TEST_F(PlanTest, SaysWhyThereIsNoCost) {
   UsageCosts costs = CostsOf(plans, query, &usage);
   EXPECT_EQ(costs.currency, "");
   EXPECT_EQ(costs.unknown,
-            "plan s has the billing period 2026-10-15 to 2026-11-14");
+            "plan s has the billing period 2026-10-15 to 2026-11-14 "
+            "(--reset-day 15)");
   query.period = {20261015, 20261214};
   costs = CostsOf(plans, query, &usage);
   EXPECT_EQ(costs.unknown, "");

@@ -41,7 +41,8 @@ absl::StatusOr<std::string> EstimateExport(Database* history,
       std::min(kDays * kDay, options.now - (first == 0 ? options.now : first));
   if (seconds < kDay) {
     return absl::FailedPreconditionError(
-        absl::StrCat(history->path(), " has less than a day yet"));
+        absl::StrCat("--estimate needs a recorded day, and ", history->path(),
+                     " has less yet"));
   }
   const auto a_month = [seconds](int64_t value) {
     return static_cast<int64_t>(static_cast<double>(value) * kDays * kDay /
