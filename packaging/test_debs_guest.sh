@@ -121,6 +121,32 @@ check "the last record" sh -c 'systemctl stop netmeter-record-last && ! systemct
 say "$(systemd-analyze security --no-pager netmeter-record.service | tail -n 1)"
 check "a user in the group reads the history" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter usage | grep -q my-service"
 check "a user outside of it does not read it" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter usage'
+# A centre on loopback, which takes rows at /open from anybody, and else by a token.
+cat > /tmp/centre.py << 'PY'
+import gzip, http.server
+class Centre(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        rows = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+        known = self.path == "/open" or self.headers["Authorization"] == "Bearer secret"
+        if known:
+            open("/tmp/rows" + self.path.replace("/", "-"), "ab").write(rows)
+        self.send_response(200 if known else 401)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", 8123), Centre).serve_forever()
+PY
+python3 /tmp/centre.py 2> /dev/null &
+token=/run/credentials/netmeter-export.service/netmeter-export.token
+export_to() { printf 'TO="http://127.0.0.1:8123/%s"\nOPTIONS="--running %s"\n' "$1" "$2" > /etc/default/netmeter-export; }
+cp /etc/default/netmeter-export /tmp/default
+export_to open ""
+check "an export to a centre without a token" retry systemctl start netmeter-export.service
+export_to closed "--token-file $token"
+check "an export without its token fails" sh -c '! systemctl start netmeter-export.service'
+install -d -m 700 /etc/credstore && (umask 077 && echo secret > /etc/credstore/netmeter-export.token)
+check "an export with its token" systemctl start netmeter-export.service
+check "the centre has the service, twice" sh -c 'grep -q my-service /tmp/rows-open && grep -q my-service /tmp/rows-closed'
+cp /tmp/default /etc/default/netmeter-export
+rm -r /etc/credstore
 check "an eviction" systemctl start netmeter-evict.service
 check "the timer of evictions, until the next boot" systemctl start netmeter-evict.timer
 

@@ -255,7 +255,7 @@ class ExportCommand : public Command {
     }
     if (verbose_) {
       std::cerr << "netmeter: sent " << count << " rows in " << pieces
-                << " pieces\n";
+                << (pieces == 1 ? " piece\n" : " pieces\n");
     }
     return absl::OkStatus();
   }
