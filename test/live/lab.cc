@@ -181,7 +181,7 @@ void MeteredCgroup::Load(const std::string& config) {
   }
 }
 
-void MeteredCgroup::Evict() {
+std::string MeteredCgroup::Evict() {
   std::string output;
   const int status = RunProgram(
       {loader, "evict", "--idle", "0", "--pin-dir", pin_dir_}, &output);
@@ -189,6 +189,7 @@ void MeteredCgroup::Evict() {
     Die("netmeter-loader evict ended with " + std::to_string(status) + ": " +
         output);
   }
+  return output;
 }
 
 nm_stats MeteredCgroup::ReadStats() const {

@@ -116,7 +116,8 @@ class MeteredCgroup {
   void Load() { Load(config_); }
 
   // `netmeter-loader evict` of series and names that no process has now.
-  void Evict();
+  // Returns what the loader printed.
+  std::string Evict();
 
   const Cgroup* cgroup() const { return cgroup_.get(); }
   const std::string& pin_dir() const { return pin_dir_; }
