@@ -135,6 +135,7 @@ class Centre(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", 8123), Centre).serve_forever()
 PY
 python3 /tmp/centre.py 2> /dev/null &
+centre=$!
 token=/run/credentials/netmeter-export.service/netmeter-export.token
 export_to() { printf 'TO="http://127.0.0.1:8123/%s"\nOPTIONS="--running %s"\n' "$1" "$2" > /etc/default/netmeter-export; }
 cp /etc/default/netmeter-export /tmp/default
@@ -145,6 +146,7 @@ check "an export without its token fails" sh -c '! systemctl start netmeter-expo
 install -d -m 700 /etc/credstore && (umask 077 && echo secret > /etc/credstore/netmeter-export.token)
 check "an export with its token" systemctl start netmeter-export.service
 check "the centre has the service, twice" sh -c 'grep -q my-service /tmp/rows-open && grep -q my-service /tmp/rows-closed'
+kill "$centre"
 cp /tmp/default /etc/default/netmeter-export
 rm -r /etc/credstore
 check "an eviction" systemctl start netmeter-evict.service
