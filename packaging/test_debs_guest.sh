@@ -121,7 +121,7 @@ check "the last record" sh -c 'systemctl stop netmeter-record-last && ! systemct
 say "$(systemd-analyze security --no-pager netmeter-record.service | tail -n 1)"
 check "a user in the group reads the history" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter usage | grep -q my-service"
 check "a user outside of it does not read it" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter usage'
-# A centre on loopback, which takes rows at /open from anybody, and else by a token.
+# A centre on loopback: it takes rows at /open without a token, and elsewhere with one.
 cat > /tmp/centre.py << 'PY'
 import gzip, http.server
 class Centre(http.server.BaseHTTPRequestHandler):

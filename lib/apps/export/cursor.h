@@ -29,8 +29,8 @@ struct Cursor {
   int64_t version = kFromTheBeginning;
 };
 
-// A receiver's URL without its fragment; "" for files. Of the query, which
-// names a table but may also have a secret, only a short checksum.
+// A receiver's URL without its fragment; "" for files. A short checksum stands for the
+// query, which names a table but may also have a secret.
 std::string ReceiverName(const std::string& to);
 
 // NotFound: nothing was sent yet. FailedPrecondition: it is no cursor. Else as open(2).

@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kMaxAnswer = 16 * 1024;
 constexpr size_t kMaxToken = 16 * 1024;
-constexpr size_t kMaxColumns = 200;  // of what others say
+constexpr size_t kMaxColumns = 200;  // of a message from curl or the receiver
 constexpr int kConnectSeconds = 20;
 constexpr int kBodyFd = 3;  // in curl
 

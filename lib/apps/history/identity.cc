@@ -88,7 +88,7 @@ absl::StatusOr<std::string> KeepToMachine(Database* history,
   NETMETER_ASSIGN_OR_RETURN(const std::string host_id, ReadHostId(history));
   const std::string aside =
       absl::StrCat(history->path(), ".", host_id.substr(0, 8));
-  // Of an earlier try that was killed before it emptied the history.
+  // An earlier try that was killed before it emptied the history left this file.
   unlink(aside.c_str());
   // SQLite copies only outside of a transaction, so another connection does.
   auto reader = Database::Open(history->path(), Database::Mode::kRead);
