@@ -56,6 +56,8 @@ TEST_PACKAGES=(
   "${CORE_TEST_PACKAGES[@]}"
   # Prometheus and promtool, a sniffer, a terminal for netmeter top, a client in Rust
   prometheus tcpdump tmux rustc clang-tidy-14
+  # clients behind a gateway: leases, and WireGuard without a kernel module
+  dnsmasq-base udhcpc wireguard-tools wireguard-go
   # an apt repository; what docs/fleet.md rolls out and alerts with
   apt-utils gnupg ansible-core prometheus-alertmanager
 )

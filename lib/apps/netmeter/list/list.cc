@@ -56,8 +56,7 @@ std::string TextOf(const json& object, const char* member) {
                                                      : "";
 }
 
-void Add(const std::string& id, const std::string& name,
-         ContainerNames* names) {
+void Add(const std::string& id, const std::string& name, ReadableNames* names) {
   if (id.size() >= kShortId && !name.empty()) {
     names->emplace(id.substr(0, kShortId), name);
   }
@@ -65,7 +64,7 @@ void Add(const std::string& id, const std::string& name,
 
 // Docker has a directory for each container, named by its id. The container's name
 // begins with a slash.
-void ReadDocker(const std::string& directory, ContainerNames* names) {
+void ReadDocker(const std::string& directory, ReadableNames* names) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(directory.c_str()),
                                                     closedir);
   if (entries == nullptr) return;
@@ -82,7 +81,7 @@ void ReadDocker(const std::string& directory, ContainerNames* names) {
 }
 
 // containers/storage has one array for all containers of a storage driver.
-void ReadStorage(const std::string& directory, ContainerNames* names) {
+void ReadStorage(const std::string& directory, ReadableNames* names) {
   for (const char* driver : {"overlay", "vfs", "btrfs", "zfs"}) {
     const json all = json::parse(ReadRegularFile(directory + "/" + driver +
                                                  "-containers/containers.json"),
@@ -102,8 +101,8 @@ void ReadStorage(const std::string& directory, ContainerNames* names) {
 
 }  // namespace
 
-ContainerNames ReadContainerNames(const std::string& state) {
-  ContainerNames names;
+ReadableNames ReadContainerNames(const std::string& state) {
+  ReadableNames names;
   ReadDocker(state + "/docker/containers", &names);
   ReadStorage(state + "/containers/storage", &names);
   return names;
@@ -128,15 +127,28 @@ std::string Unescape(const std::string& name) {
   return text;
 }
 
-// The readable name of a container, or of a user; empty if there is none.
-std::string ReadableName(const Sample& sample,
-                         const ContainerNames& containers) {
-  if (sample.kind == Kind::kUser) return UserName(sample.name);
-  if (sample.kind != Kind::kContainer) return "";
-  const auto found = containers.find(sample.name);
-  if (found != containers.end()) return found->second;
+struct Readable {
+  const char* field = nullptr;  // in JSON
+  std::string name;             // empty if there is none
+};
+
+// The readable name of a container, a client, or a user.
+Readable ReadableName(const Sample& sample, const ReadableNames& names) {
+  if (sample.kind == Kind::kUser) return {"user_name", UserName(sample.name)};
+  const bool is_client = sample.kind == kForwardedRow;
+  if (sample.kind != Kind::kContainer && !is_client) return {};
+  const char* const field = is_client ? "client_name" : "container_name";
+  const auto found = names.find(is_client ? sample.destination : sample.name);
+  if (found != names.end()) return {field, found->second};
+  if (is_client) return {};
   const std::string unescaped = Unescape(sample.name);
-  return unescaped == sample.name ? "" : unescaped;
+  return {field, unescaped == sample.name ? "" : unescaped};
+}
+
+// "0123456789ab (web)"
+std::string WithReadable(const std::string& name, const std::string& readable) {
+  if (readable.empty()) return ToTerminal(name);
+  return absl::StrCat(ToTerminal(name), " (", ToTerminal(readable), ")");
 }
 
 // The fields of TcpConnections; null if unknown.
@@ -155,7 +167,7 @@ nlohmann::ordered_json ToJson(const TcpConnections& tcp) {
 }
 
 nlohmann::ordered_json ToJson(const std::vector<Sample>& samples,
-                              const ContainerNames& containers,
+                              const ReadableNames& names,
                               bool lacks_forwarded) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Sample& sample : samples) {
@@ -176,11 +188,8 @@ nlohmann::ordered_json ToJson(const std::vector<Sample>& samples,
                      {"tx_retransmit_bytes", sample.tx_retransmit_bytes},
                      {"tcp", ToJson(sample.tcp)}});
     nlohmann::ordered_json& row = array.back();
-    const std::string readable = ReadableName(sample, containers);
-    if (!readable.empty()) {
-      row[sample.kind == Kind::kUser ? "user_name" : "container_name"] =
-          ToUtf8(readable);
-    }
+    const Readable readable = ReadableName(sample, names);
+    if (!readable.name.empty()) row[readable.field] = ToUtf8(readable.name);
     if (lacks_forwarded && !sample.uplink.empty()) {
       row["sum_lacks"] = KindName(kForwardedRow);
     }
@@ -190,10 +199,17 @@ nlohmann::ordered_json ToJson(const std::vector<Sample>& samples,
 
 }  // namespace
 
-std::string ShownName(const Sample& sample, const ContainerNames& containers) {
-  const std::string readable = ReadableName(sample, containers);
-  if (readable.empty()) return ToTerminal(sample.name);
-  return absl::StrCat(ToTerminal(sample.name), " (", ToTerminal(readable), ")");
+std::string ShownName(const Sample& sample, const ReadableNames& names) {
+  const bool is_client = sample.kind == kForwardedRow;
+  return WithReadable(sample.name,
+                      is_client ? "" : ReadableName(sample, names).name);
+}
+
+std::string ShownDestination(const Sample& sample, const ReadableNames& names) {
+  if (sample.destination.empty()) return "-";
+  const bool is_client = sample.kind == kForwardedRow;
+  return WithReadable(sample.destination,
+                      is_client ? ReadableName(sample, names).name : "");
 }
 
 bool HaveUplinks(const std::vector<Sample>& samples) {
@@ -206,27 +222,27 @@ std::string ShownUplink(const Sample& sample) {
 }
 
 std::string FormatJson(const std::vector<Sample>& samples,
-                       const ContainerNames& containers, bool lacks_forwarded) {
-  return ToJson(samples, containers, lacks_forwarded).dump(2) + "\n";
+                       const ReadableNames& names, bool lacks_forwarded) {
+  return ToJson(samples, names, lacks_forwarded).dump(2) + "\n";
 }
 
 std::string FormatCsv(const std::vector<Sample>& samples,
-                      const ContainerNames& containers, bool lacks_forwarded) {
+                      const ReadableNames& names, bool lacks_forwarded) {
   TcpConnections known;
   known.known = true;
   nlohmann::ordered_json columns = ToJson({Sample()}, {}, false)[0];
   columns.erase("tcp");
   columns.update(ToJson(known));
   columns.erase("rtt_buckets");
-  for (const char* optional : {"container_name", "user_name", "sum_lacks"}) {
+  for (const char* optional :
+       {"container_name", "user_name", "sum_lacks", "client_name"}) {
     columns[optional] = nullptr;
   }
   std::string text;
   for (const auto& column : columns.items()) {
     absl::StrAppend(&text, text.empty() ? "" : ",", column.key());
   }
-  for (nlohmann::ordered_json& row :
-       ToJson(samples, containers, lacks_forwarded)) {
+  for (nlohmann::ordered_json& row : ToJson(samples, names, lacks_forwarded)) {
     if (row["tcp"].is_object()) row.update(nlohmann::ordered_json(row["tcp"]));
     char before = '\n';
     for (const auto& column : columns.items()) {

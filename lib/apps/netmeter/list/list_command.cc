@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/apps/clients/clients.h"
 #include "lib/apps/history/since.h"
 #include "lib/apps/netmeter/commands.h"
 #include "lib/apps/netmeter/list/list.h"
@@ -60,7 +61,8 @@ KIND:
   overflow        traffic for which no series or name was free
   forwarded       what this host forwarded over an uplink, by the interface at the
                   other side, such as br0; with forwarded_clients, DESTINATION is
-                  an address there. Needs uplinks and Linux 6.4
+                  an address there, or with --clients a MAC address or a
+                  WireGuard key. Needs uplinks and Linux 6.4
 The total of an uplink is what its interfaces counted, less layer-2 headers and
 the unnamed traffic (`netmeter uplinks` shows both). If it says "without
 forwarded", which in --json and --csv is the field sum_lacks, forwarded traffic is
@@ -75,6 +77,7 @@ Examples:
   netmeter list
   netmeter list --watch --top 10
   netmeter list --sort rx --kind service
+  netmeter list --kind forwarded --clients mac
   netmeter list --since 13:00
   netmeter list --json | python3 -m json.tool
   netmeter list --csv > series.csv
@@ -165,6 +168,7 @@ class ListCommand : public Command {
         .Type("N")
         .InRange(1, 1000000000, Option::InHelp::kNo)
         .Needs(watch);
+    AddClientOptions(flags, &client_options_);
     flags->SetFooter(kListFooter);
   }
 
@@ -220,16 +224,23 @@ class ListCommand : public Command {
   }
 
   // Read each time, because a container may be new.
-  static ContainerNames NamesOfContainers(const std::vector<Sample>& samples) {
+  ReadableNames NamesOf(const std::vector<Sample>& samples) const {
     const bool any = std::any_of(
         samples.begin(), samples.end(),
         [](const Sample& sample) { return sample.kind == Kind::kContainer; });
-    return any ? ReadContainerNames("/var/lib") : ContainerNames();
+    ReadableNames names;
+    if (any) names = ReadContainerNames("/var/lib");
+    for (const Sample& sample : samples) {
+      if (sample.kind != kForwardedRow) continue;
+      std::string name = clients_.NameOf(sample.destination);
+      if (!name.empty()) names.emplace(sample.destination, std::move(name));
+    }
+    return names;
   }
 
   ListView View(const std::vector<Sample>& samples) const {
     ListView view;
-    view.containers = NamesOfContainers(samples);
+    view.names = NamesOf(samples);
     view.units = units_;
     view.width = TerminalWidth();
     view.top = top_;
@@ -246,8 +257,17 @@ class ListCommand : public Command {
     NETMETER_RETURN_IF_ERROR(meter.ReadHost(samples));
     const absl::Status forwarded = AddForwardedRows(meter, samples);
     has_forwarded_ = forwarded.ok();
+    NETMETER_RETURN_IF_ERROR(ReadClients(samples));
     return filter_.kind == KindName(kForwardedRow) ? forwarded
                                                    : absl::OkStatus();
+  }
+
+  // Read each time, because an address may have another client.
+  absl::Status ReadClients(std::vector<Sample>* samples) {
+    if (!client_options_.any()) return absl::OkStatus();
+    NETMETER_ASSIGN_OR_RETURN(clients_, Clients::Read(client_options_));
+    MergeClients(clients_, samples);
+    return absl::OkStatus();
   }
 
   // Whether sums would have forwarded traffic if it could be read. With --since they have
@@ -275,6 +295,7 @@ class ListCommand : public Command {
     });
     if (!read.ok()) return read.status();
     *samples = std::move(read->samples);
+    NETMETER_RETURN_IF_ERROR(ReadClients(samples));
     heading_ = absl::StrCat(
         "since ", FormatTime(read->begin),
         has_forwarded_ ? "" : "; forwarded traffic until the last record",
@@ -294,7 +315,7 @@ class ListCommand : public Command {
     if (json_ || csv_) {
       std::vector<Sample> chosen;
       for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
-      return Print((json_ ? FormatJson : FormatCsv)(chosen, view.containers,
+      return Print((json_ ? FormatJson : FormatCsv)(chosen, view.names,
                                                     view.lacks_forwarded));
     }
     // Either the meter has no series, or the filter matches none.
@@ -353,6 +374,8 @@ class ListCommand : public Command {
   std::optional<ListSort> sort_;
   size_t top_ = 0;
   ListFilter filter_;
+  ClientOptions client_options_;
+  Clients clients_;
   std::string since_text_;
   int64_t since_ = 0;
   std::string database_;

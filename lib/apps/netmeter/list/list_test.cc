@@ -156,10 +156,10 @@ TEST(FormatCsv, HasTheFieldsOfJsonInOneLineForEachSample) {
       "rx_bytes,tx_packets,rx_packets,tx_payload_bytes,rx_payload_bytes,"
       "tx_retransmit_bytes,opened,accepted,closed,failed,rtt_us,resets_sent,"
       "resets_received,timeouts,retransmitted_segments,container_name,"
-      "user_name,sum_lacks\n"
+      "user_name,sum_lacks,client_name\n"
       "service,\"'=a,b\",,tcp,direct,satellite,false,1,2,0,0,0,0,0,,,,,,,,,,,,"
-      "forwarded\n"
-      "user,0,,tcp,direct,,false,3,4,0,0,0,0,0,5,0,0,0,0,0,0,0,0,,root,\n");
+      "forwarded,\n"
+      "user,0,,tcp,direct,,false,3,4,0,0,0,0,0,5,0,0,0,0,0,0,0,0,,root,,\n");
 }
 
 TEST(FormatJson, HasConnectionsWhereTheyAreKnown) {

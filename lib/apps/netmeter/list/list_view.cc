@@ -218,8 +218,8 @@ std::string FormatView(const std::vector<ListRow>& rows, const ListView& view) {
       ++other_rows[key];
       continue;
     }
-    table.Add(KindName(sample.kind), ShownName(sample, view.containers),
-              sample.destination.empty() ? "-" : ToTerminal(sample.destination),
+    table.Add(KindName(sample.kind), ShownName(sample, view.names),
+              ShownDestination(sample, view.names),
               TransportName(sample.transport), rows[i]);
   }
   const auto add = [&table](const std::string& name, const SumKey& key,

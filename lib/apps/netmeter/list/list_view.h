@@ -77,7 +77,7 @@ struct ListView {
   bool uplinks = false;    // a column for them, and a sum for each
   bool is_signed = false;  // counters are differences and may be negative
   std::string when_empty;  // the line if there are no rows
-  ContainerNames containers;
+  ReadableNames names;
   // Whether the sums of uplinks say that they are without forwarded traffic.
   bool lacks_forwarded = false;
 };

@@ -218,12 +218,12 @@ TEST(ListView, ContainersHaveTheirNames) {
   samples[1].name = "ba9876543210";
   samples[2].kind = Kind::kService;
   ListView view = WithoutSums();
-  view.containers = {{"0123456789ab", "web\033"}};
+  view.names = {{"0123456789ab", "web\033"}};
   const std::string table = FormatView(ListRows(samples, {}, 0), view);
   EXPECT_THAT(table, HasSubstr("container  0123456789ab (web\\x1b)  "));
   EXPECT_THAT(table, HasSubstr("container  ba9876543210            "));
   EXPECT_THAT(table, HasSubstr("service    0123456789ab            "));
-  const auto json = nlohmann::json::parse(FormatJson(samples, view.containers));
+  const auto json = nlohmann::json::parse(FormatJson(samples, view.names));
   EXPECT_EQ(json[0]["name"], "0123456789ab");
   EXPECT_EQ(json[0]["container_name"], "web\033");
   EXPECT_FALSE(json[1].contains("container_name"));

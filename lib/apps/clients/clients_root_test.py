@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clients behind a gateway by MAC address, by lease of dnsmasq and by WireGuard peer: rows
+become fewer, and no byte is lost."""
+
+import csv
+import json
+import os
+import subprocess
+import unittest
+
+import lab
+import tools
+from gateway import MEASURED
+
+# Sends datagrams of 1000 bytes, with their headers, from an address. None is answered.
+SEND_FROM = """
+import socket, sys
+own, peer, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+six = ":" in peer
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((own, 0))
+for _ in range(count):
+    s.sendto(bytes(952 if six else 972), (peer, 9))
+"""
+
+GROUP = "54321"
+MEMBER = ["setpriv", "--reuid=65534", "--regid=" + GROUP, "--clear-groups"]
+
+PHONE = "02:00:00:00:03:02"
+TABLET = "02:00:00:00:03:03"
+
+
+@unittest.skipUnless(MEASURED, "before Linux 6.4")
+class ClientsTest(tools.GatewayTest):
+    def send(self, own, peer, count):
+        self.lan.run(lab.PYTHON, "-c", SEND_FROM, own, peer, str(count))
+
+    def file(self, name, text):
+        path = os.path.join(self.directory, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def list_command(self, *options):
+        return [tools.NETMETER, "list", "--kind", "forwarded", "--pin-dir", self.meter.pin_dir, *options]
+
+    def rows(self, *options):
+        """{(client, its name): sent} on the satellite, whose clients only send."""
+        rows = json.loads(lab.run(*self.list_command("--uplink", "satellite", "--json", *options)))
+        found = {(row["destination"], row.get("client_name")): row["tx_bytes"] for row in rows}
+        self.assertEqual(len(found), len(rows))
+        return found
+
+    def fails(self, *command):
+        done = subprocess.run(command, capture_output=True, timeout=60, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1), done.stderr)
+        return done.stderr
+
+
+class NeighboursTest(ClientsTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.add_ipv6()
+        cls.lan.run("ip", "address", "add", "10.77.3.3/24", "dev", "host0")
+        cls.set_tablet(TABLET)
+        cls.load({"uplinks": cls.UPLINKS, "forwarded_clients": ["lan"]}, GROUP)
+
+    @staticmethod
+    def set_tablet(mac):
+        lab.run("ip", "neighbour", "replace", "10.77.3.3", "lladdr", mac, "dev", "lan0", "nud", "permanent")
+
+    def test_1_addresses_of_one_device_are_one_row(self):
+        self.send("10.77.3.2", "10.77.1.2", 10)
+        self.send("fd77:3::2", "fd77:1::2", 5)
+        self.send("10.77.3.3", "10.77.1.2", 3)
+        self.assertEqual(
+            self.rows(), {("10.77.3.2", None): 10000, ("fd77:3::2", None): 5000, ("10.77.3.3", None): 3000}
+        )
+        self.assertEqual(self.rows("--clients", "mac"), {(PHONE, None): 15000, (TABLET, None): 3000})
+        self.assertEqual(self.rows("--clients", "address,mac"), self.rows())
+        self.assertEqual(self.rows("--clients", "mac", "--destination", PHONE), {(PHONE, None): 15000})
+        # Any user reads the neighbours.
+        rows = json.loads(lab.run(*MEMBER, *self.list_command("--clients", "mac", "--uplink", "satellite", "--json")))
+        self.assertEqual({row["destination"]: row["tx_bytes"] for row in rows}, {PHONE: 15000, TABLET: 3000})
+
+    def test_2_a_client_has_its_name(self):
+        ethers = self.file("ethers", PHONE + " phone\n")
+        hosts = self.file("hosts", "10.77.3.3 tablet\n")
+        names = ["--client-names", ethers, "--client-names", hosts]
+        self.assertEqual(self.rows("--clients", "mac", *names), {(PHONE, "phone"): 15000, (TABLET, "tablet"): 3000})
+        self.assertEqual(self.rows(*names)["10.77.3.3", "tablet"], 3000)
+        table = lab.run(*self.list_command("--clients", "mac", *names)).decode()
+        self.assertRegex(table, r"(?m)^forwarded +lan0 +%s \(phone\) +other " % PHONE)
+        text = lab.run(*self.list_command("--clients", "mac", "--csv", *names)).decode()
+        named = {row["client_name"]: row["tx_bytes"] for row in csv.DictReader(text.splitlines()) if row["client_name"]}
+        self.assertEqual(named, {"phone": "15000", "tablet": "3000"})
+
+    def test_3_an_address_without_a_neighbour_keeps_its_row(self):
+        lab.run("ip", "neighbour", "del", "10.77.3.3", "dev", "lan0")
+        try:
+            self.assertEqual(self.rows("--clients", "mac"), {(PHONE, None): 15000, ("10.77.3.3", None): 3000})
+            leases = self.file("leases", "1795950000 %s 10.77.3.3 tablet *\n" % TABLET)
+            found = self.rows("--clients", "mac", "--client-names", leases)
+            self.assertEqual(found, {(PHONE, None): 15000, (TABLET, "tablet"): 3000})
+        finally:
+            self.set_tablet(TABLET)
+
+    def test_4_wrong_use_is_one_line(self):
+        self.assertIn("not 'ip'", self.fails(*self.list_command("--clients", "mac,ip")))
+        wrong = self.file("wrong", "# names\nphone\n")
+        self.assertIn(wrong + ":2: expected", self.fails(*self.list_command("--client-names", wrong)))
+
+    def test_5_a_lease_of_dnsmasq_has_device_and_name(self):
+        leases = os.path.join(self.directory, "dnsmasq.leases")
+        server = subprocess.Popen(
+            ["dnsmasq", "--conf-file=/dev/null", "--keep-in-foreground", "--port=0", "--no-ping", "--user=root", "--pid-file="]
+            + ["--interface=lan0", "--bind-interfaces", "--dhcp-range=10.77.3.50,10.77.3.59,1h", "--dhcp-leasefile=" + leases],
+            preexec_fn=lab.die_with_parent,
+            stderr=subprocess.DEVNULL,
+        )
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        # A client repeats its request until the server is there.
+        self.lan.run("udhcpc", "-i", "host0", "-f", "-q", "-t", "20", "-T", "1", "-n", "-x", "hostname:phone", "-s", "/bin/true")
+
+        def lease():
+            if not os.path.exists(leases):
+                return None
+            with open(leases, encoding="utf-8") as file:
+                return file.read().split()
+
+        lab.wait_for(lease, "a lease")
+        _, mac, address, name = lease()[:4]
+        self.assertEqual((mac, name), (PHONE, "phone"))
+        self.lan.run("ip", "address", "add", address + "/24", "dev", "host0")
+        before = self.rows("--clients", "mac", "--client-names", leases)
+        self.send(address, "10.77.1.2", 2)
+        self.assertEqual(self.rows()[address, None], 2000)
+        after = self.rows("--clients", "mac", "--client-names", leases)
+        self.assertEqual(after.pop((PHONE, "phone")), before.pop((PHONE, "phone")) + 2000)
+        self.assertEqual(after, before)
+
+
+class WireGuardTest(ClientsTest):
+    """Peers of wireguard-go, which wg(8) shows as it shows those of the kernel."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # Sockets of wireguard-go are those of the host.
+        cls.server, cls.client, cls.other = ("nm%s%d" % (end, os.getpid()) for end in "sco")
+        cls.keys = {name: lab.run("wg", "genkey").decode() for name in ("server", "client", "other", "third")}
+        cls.public = {name: lab.run("wg", "pubkey", input=key.encode()).decode().strip() for name, key in cls.keys.items()}
+        cls.start_device(cls.server, cls.keys["server"])
+        cls.start_device(cls.other, cls.keys["other"])
+        with cls.lan.inside():
+            cls.start_device(cls.client, cls.keys["client"])
+        lab.run("ip", "address", "add", "10.99.0.1/24", "dev", cls.server)
+        cls.lan.run("ip", "address", "add", "10.99.0.2/24", "dev", cls.client)
+        cls.lan.run("ip", "address", "add", "10.99.0.7/32", "dev", cls.client)
+        lab.run(
+            "wg", "set", cls.server, "listen-port", "51820",
+            "peer", cls.public["client"], "allowed-ips", "10.99.0.2/32,10.99.0.4/30",
+            "peer", cls.public["third"], "allowed-ips", "10.99.0.0/24",
+        )  # fmt: skip
+        cls.lan.run("wg", "set", cls.client, "peer", cls.public["server"], "allowed-ips", "0.0.0.0/0", "endpoint", "10.77.3.1:51820")
+        # The way to the internet of another VPN, which has all addresses.
+        lab.run("wg", "set", cls.other, "peer", cls.public["third"], "allowed-ips", "0.0.0.0/0,::/0")
+        cls.lan.run("ip", "route", "add", "10.77.1.0/24", "dev", cls.client)
+        uplinks = {"satellite": ["sat0"], "vpn": [cls.server], "lan": ["lan0"]}
+        cls.load({"uplinks": uplinks, "forwarded_clients": ["vpn", "lan"]}, GROUP)
+
+    @classmethod
+    def start_device(cls, name, key):
+        path = os.path.join(cls.directory, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(key)
+        process = subprocess.Popen(["wireguard-go", "-f", name], preexec_fn=lab.die_with_parent, stderr=subprocess.DEVNULL)
+        cls.addClassCleanup(process.wait)
+        cls.addClassCleanup(process.terminate)  # it removes its socket
+        lab.wait_for(lambda: os.path.exists("/var/run/wireguard/%s.sock" % name), "wireguard-go")
+        lab.run("wg", "set", name, "private-key", path)
+        lab.run("ip", "link", "set", name, "up")
+
+    def test_1_a_peer_has_the_longest_prefix(self):
+        self.send("10.99.0.2", "10.77.1.2", 4)
+        self.send("10.99.0.7", "10.77.1.2", 2)
+        self.assertEqual(
+            lab.wait_for(lambda: len(self.rows()) == 2 and self.rows(), "packets that passed the tunnel"),
+            {("10.99.0.2", None): 4000, ("10.99.0.7", None): 2000},
+        )
+        client = self.public["client"]
+        self.assertEqual(self.rows("--clients", "wireguard"), {(client, None): 6000})
+        names = self.file("peers", client + " annas-laptop\n")
+        found = self.rows("--clients", "mac,wireguard", "--client-names", names)
+        self.assertEqual(found, {(client, "annas-laptop"): 6000})
+
+    def test_2_another_interface_gives_no_peer(self):
+        """The peer of another VPN had every client of the LAN."""
+        self.lan.run("ip", "route", "replace", "10.77.1.0/24", "via", "10.77.3.1")
+        self.send("10.77.3.2", "10.77.1.2", 1)
+        self.assertEqual(self.rows("--clients", "wireguard")["10.77.3.2", None], 1000)
+
+    def test_3_who_may_not_ask_is_told(self):
+        self.assertIn("wg show all allowed-ips: ", self.fails(*MEMBER, *self.list_command("--clients", "wireguard")))
+        without = ["env", "PATH=" + self.directory, "/usr/bin/env"]
+        self.assertIn("wg is not installed", self.fails(*without, *self.list_command("--clients", "wireguard")))
+
+
+if __name__ == "__main__":
+    lab.main(seconds=300)
