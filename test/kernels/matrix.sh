@@ -49,6 +49,8 @@ host_filter=$plain_filter':SinkTest.IdleNames*:EvictedFlowsTest.*'
 # upgrades, rules of destinations, and IPv6 except when bytes are counted over a link.
 seldom='SinkTest.*User*:SinkTest.SocketsLeave*:SinkTest.TwoMeters*'
 seldom+=':*FlowsTest.SumUp*'
+seldom+=':Over/ForwardedFlowsTest.*/IPv4_Routed*:Over/ForwardedFlowsTest.*/IPv6_Nat*'
+seldom+=':Over/ForwardedFlowsTest.*_NoGro'
 seldom+=':*DestinationsTest.Rules*:*DestinationsTest.ConnectionsThatWait*'
 seldom+=':*DestinationsTest.OnlyTheKinds*'
 seldom+=':*TroubledConnectionsTest.Syns*'
@@ -72,7 +74,7 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel
   xfrm_user esp4 esp6 authenc echainiv drbg jitterentropy_rng
   vxlan tls gcm ctr ghash_generic aes_generic
-  nf_tables nft_counter nft_compat nft_chain_nat xt_nat xt_REDIRECT xt_TEE xt_tcpudp
+  nf_tables nft_counter nft_compat nft_chain_nat xt_nat xt_MASQUERADE xt_REDIRECT xt_TEE xt_tcpudp
   inet_diag tcp_diag udp_diag raw_diag mptcp_diag sctp_diag)
 programs=(ip tc ss ethtool bpftool sysctl iptables ip6tables)
 
@@ -234,7 +236,7 @@ vm_lane() {
     if command -v "$program" > /dev/null; then options+=(-b "$program"); fi
   done
   # iptables loads these for targets such as DROP, and for ports.
-  for extension in /usr/lib/*/xtables/libxt_{standard,tcp,udp,DNAT,SNAT,REDIRECT,TEE}.so; do
+  for extension in /usr/lib/*/xtables/libxt_{standard,tcp,udp,DNAT,SNAT,MASQUERADE,REDIRECT,TEE}.so; do
     if [ -e "$extension" ]; then options+=(-f "$extension:$extension"); fi
   done
   # The dynamic linker takes most of an emulated guest's time.

@@ -3,13 +3,6 @@
 // for each uplink and direction, what the services had and what was forwarded is
 // what the interface counted, to the byte; also while connections move from one
 // uplink to the other.
-//
-//   LAN l0 ── lan0 gateway sat0 ── u0 internet
-//                          lte0 ── u1
-//
-// The links have no offloads, so that each packet is real. Nobody asks for
-// addresses of the link layer. The services and the server have addresses of no
-// link, so that a route decides alone where packets pass.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,6 +13,7 @@
 #include <vector>
 
 #include "test/live/connections.h"
+#include "test/live/gateway.h"
 #include "test/live/world.h"
 
 namespace netmeter {
@@ -31,123 +25,7 @@ constexpr char kConfig[] =
     "  satellite: [sat0, \"wwan*\"]\n"
     "  mobile: [lte0]\n"
     "  lan: [lan0]\n";
-constexpr int64_t kEthernet = 14;
 constexpr int kRounds = 4;
-
-Address At(Family family, int network, int host) {
-  return HostAddress(family, 78, network, host);
-}
-
-constexpr int kServices = 100, kServer = 200;  // networks of one address
-
-enum class Way { kSatellite, kMobile };
-
-struct GatewayLab {
-  NetNamespace lan, gateway, internet;
-
-  GatewayLab() {
-    for (const NetNamespace* all : {&lan, &gateway, &internet}) {
-      for (const char* version : {"1", "2"}) {
-        all->Sysctl(std::string("ipv6/conf/default/mldv") + version +
-                        "_unsolicited_report_interval",
-                    "1");
-      }
-    }
-    gateway.Sysctl("ipv4/ip_forward", "1");
-    gateway.Sysctl("ipv6/conf/all/forwarding", "1");
-    Cable("sat0", &internet, "u0", 1);
-    Cable("lte0", &internet, "u1", 2);
-    Cable("lan0", &lan, "l0", 3);
-    for (Family family : {Family::kIpv4, Family::kIpv6}) {
-      const int all = family == Family::kIpv4 ? 32 : 128;
-      gateway.AddAddress("lo", At(family, kServices, 1), all);
-      internet.AddAddress("lo", At(family, kServer, 1), all);
-      lan.AddDefaultRoute(At(family, 3, 1));
-      Out(family, Way::kSatellite);
-      Back(family, Way::kSatellite);
-    }
-    Settle();
-  }
-
-  // The kernel tells its multicast groups when a link is new (MLD).
-  static void Settle() { usleep(500000); }
-
-  void Cable(const std::string& link, NetNamespace* peer,
-             const std::string& peer_link, int network) {
-    Join({&gateway, link, MacAddress(2 * network),
-          BothAddresses(78, network, 1)},
-         {peer, peer_link, MacAddress(2 * network + 1),
-          BothAddresses(78, network, 2)});
-    gateway.SetRealPackets(link);
-    peer->SetRealPackets(peer_link);
-  }
-
-  // What leaves the gateway, and what comes back to it.
-  void Out(Family family, Way way) {
-    Ip(gateway, {"route", "replace", At(family, kServer, 1).text(), "via",
-                 At(family, NetworkOf(way), 2).text(), "src",
-                 At(family, kServices, 1).text()});
-  }
-  void Back(Family family, Way way) {
-    const std::string via = At(family, NetworkOf(way), 1).text();
-    Ip(internet,
-       {"route", "replace", At(family, kServices, 1).text(), "via", via});
-    Ip(internet,
-       {"route", "replace",
-        At(family, 3, 0).text() + (family == Family::kIpv4 ? "/24" : "/64"),
-        "via", via});
-  }
-  static int NetworkOf(Way way) { return way == Way::kSatellite ? 1 : 2; }
-};
-
-const char* const kLinks[] = {"sat0", "lte0", "lan0"};
-
-// Until no link of the gateway has had a packet for 120 ms: acknowledgements are late.
-void AwaitQuiet(const NetNamespace& gateway) {
-  std::map<std::string, LinkCounters> last;
-  for (int quiet = 0; quiet < 6; ++quiet) {
-    usleep(20000);
-    for (const char* link : kLinks) {
-      const LinkCounters now = gateway.Counters(link);
-      if (last.count(link) == 0 || !(now == last[link])) quiet = 0;
-      last[link] = now;
-    }
-  }
-}
-
-// What the interfaces of the gateway counted since, as the meter counts it.
-class Links {
- public:
-  explicit Links(const NetNamespace& where) : where_(where) {
-    for (const char* link : kLinks) {
-      before_[link] = where.Counters(link);
-    }
-  }
-
-  // Without layer-2 headers.
-  Totals Of(const std::string& link) const {
-    const LinkCounters now = where_.Counters(link), &old = before_.at(link);
-    Totals totals;
-    totals.tx_packets = static_cast<int64_t>(now.tx_packets - old.tx_packets);
-    totals.rx_packets = static_cast<int64_t>(now.rx_packets - old.rx_packets);
-    totals.tx_bytes = static_cast<int64_t>(now.tx_bytes - old.tx_bytes) -
-                      kEthernet * totals.tx_packets;
-    totals.rx_bytes = static_cast<int64_t>(now.rx_bytes - old.rx_bytes) -
-                      kEthernet * totals.rx_packets;
-    return totals;
-  }
-
- private:
-  const NetNamespace& where_;
-  std::map<std::string, LinkCounters> before_;
-};
-
-void ExpectEqual(const Totals& a, const Totals& b, const std::string& what) {
-  EXPECT_EQ(a.tx_bytes, b.tx_bytes) << what;
-  EXPECT_EQ(a.rx_bytes, b.rx_bytes) << what;
-  EXPECT_EQ(a.tx_packets, b.tx_packets) << what;
-  EXPECT_EQ(a.rx_packets, b.rx_packets) << what;
-}
 
 const std::map<std::string, std::string> kUplinks = {
     {"sat0", "satellite"}, {"lte0", "mobile"}, {"lan0", "lan"}};

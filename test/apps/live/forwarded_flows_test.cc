@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Traffic of eleven kinds through a gateway, in both directions, with NAT and without:
+// for each uplink, the forwarded row is what the interface counted less the gateway's own
+// traffic, to the byte.
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "bpf/first_bytes_testing.h"
+#include "test/live/gateway.h"
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kConfig[] =
+    "uplinks:\n"
+    "  satellite: [sat0]\n"
+    "  mobile: [lte0]\n"
+    "  lan: [lan0]\n"
+    "forwarded_clients: [lan]\n";
+// The first of two networks of the LAN's hosts, and of servers. The first network uses
+// the satellite and the second one the mobile uplink.
+constexpr int kHosts = 11, kServers = 201;
+// Of each kind, for each uplink and direction: 11 x 2 x 2 x 12 are 528.
+constexpr int kConnections = 12;
+constexpr int kExperimental = 253;  // a protocol (RFC 3692)
+
+enum Port {
+  kUpload = 5001,
+  kDownload,
+  kPlain,
+  kHalfClosed,
+  kRefused,
+  kAborted,
+  kSilent,
+  kAsked,
+  kOneWay,
+  kTls = 443,
+  kHttp = 80,
+};
+
+// The two ends of a connection. `to` is what the client asks for, which NAT may turn into
+// the server's address.
+struct Pair {
+  const NetNamespace *client_network, *server_network;
+  Address client, to, server;
+  int number;
+  bool whole;     // the client's link takes GSO packets
+  bool fragment;  // nothing puts fragments together on the way
+};
+
+int OpenIn(const NetNamespace& network, const Address& address, int type,
+           int protocol = 0) {
+  int fd = -1;
+  network.Run([&] { fd = OpenSocket(address.family(), type, protocol); });
+  return fd;
+}
+
+struct Tcp {
+  int client, server;
+};
+
+// Small windows, so that no queue of a link overflows.
+void Narrow(int fd) {
+  SetOption(fd, SOL_SOCKET, SO_RCVBUF, 64 << 10);
+  SetOption(fd, SOL_SOCKET, SO_SNDBUF, 64 << 10);
+}
+
+int OpenClient(const Pair& pair, int type, int protocol = 0) {
+  const int fd = OpenIn(*pair.client_network, pair.client, type, protocol);
+  Narrow(fd);
+  Bind(fd, pair.client);
+  return fd;
+}
+
+int OpenServer(const Pair& pair, int type, int port, int protocol = 0) {
+  const int fd = OpenIn(*pair.server_network, pair.server, type, protocol);
+  Narrow(fd);
+  SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  Bind(fd, pair.server, port);
+  return fd;
+}
+
+Tcp Open(const Pair& pair, int port) {
+  const UniqueFd listener(OpenServer(pair, SOCK_STREAM, port));
+  Check(listen(listener.get(), 1), "listen");
+  const int client = OpenClient(pair, SOCK_STREAM);
+  Connect(client, pair.to, port);
+  return {client, Accept(listener.get())};
+}
+
+void Transfer(int from, int to, uint64_t bytes) {
+  std::thread sender([&] { SendAll(from, bytes); });
+  ReceiveExactly(to, bytes);
+  sender.join();
+}
+
+// The client is the first to close.
+void Close(const Tcp& tcp) {
+  Check(shutdown(tcp.client, SHUT_WR), "shutdown");
+  ReceiveUntilEnd(tcp.server);
+  close(tcp.server);
+  ReceiveUntilEnd(tcp.client);
+  close(tcp.client);
+}
+
+void Upload(const Pair& pair) {
+  const Tcp tcp = Open(pair, kUpload);
+  Transfer(tcp.client, tcp.server, 200001);
+  Close(tcp);
+}
+
+void Download(const Pair& pair) {
+  const Tcp tcp = Open(pair, kDownload);
+  Transfer(tcp.server, tcp.client, 300007);
+  Close(tcp);
+}
+
+void Ask(const Pair& pair) {
+  const std::string hello = Record(Hello(Sni("tls.example")));
+  const std::string get = "GET / HTTP/1.1\r\nHost: http.example\r\n\r\n";
+  const auto [port, request] = std::vector<std::pair<int, std::string>>{
+      {kTls, hello}, {kHttp, get}, {kPlain, "hello"}}[pair.number % 3];
+  const Tcp tcp = Open(pair, port);
+  SendText(tcp.client, request);
+  ReceiveExactly(tcp.server, request.size());
+  SendAll(tcp.server, 3000);
+  ReceiveExactly(tcp.client, 3000);
+  Close(tcp);
+}
+
+void CloseHalf(const Pair& pair) {
+  const Tcp tcp = Open(pair, kHalfClosed);
+  SendAll(tcp.client, 1000);
+  Check(shutdown(tcp.client, SHUT_WR), "shutdown");
+  ReceiveUntilEnd(tcp.server);
+  Transfer(tcp.server, tcp.client, 20000);
+  Close(tcp);
+}
+
+void AskNobody(const Pair& pair) {
+  const UniqueFd client(OpenClient(pair, SOCK_STREAM));
+  BeRefused(client.get(), pair.to, kRefused);
+}
+
+void AbortOneEnd(const Pair& pair) {
+  const Tcp tcp = Open(pair, kAborted);
+  SendAll(tcp.client, 100);
+  ReceiveExactly(tcp.server, 100);
+  Abort(pair.number % 2 == 0 ? tcp.client : tcp.server);
+  close(pair.number % 2 == 0 ? tcp.server : tcp.client);
+}
+
+// A firewall at the server drops the SYN.
+void GetNoAnswer(const Pair& pair) {
+  const UniqueFd client(OpenClient(pair, SOCK_STREAM | SOCK_NONBLOCK));
+  sockaddr_storage to = pair.to.WithPort(kSilent);
+  if (connect(client.get(), reinterpret_cast<sockaddr*>(&to),
+              Address::Length(to)) != -1 ||
+      errno != EINPROGRESS) {
+    DieWithErrno("connect");
+  }
+}
+
+void Answer(int server, size_t bytes) {
+  char data[4000];
+  sockaddr_storage from = {};
+  socklen_t length = sizeof(from);
+  WaitReadable(server);
+  Check(recvfrom(server, data, sizeof(data), 0,
+                 reinterpret_cast<sockaddr*>(&from), &length),
+        "recvfrom");
+  Check(sendto(server, data, bytes, 0, reinterpret_cast<sockaddr*>(&from),
+               length),
+        "sendto");
+}
+
+void Receive(int fd) {
+  char data[70000];
+  WaitReadable(fd);
+  Check(recv(fd, data, sizeof(data), 0), "recv");
+}
+
+void AskByDatagrams(const Pair& pair) {
+  const UniqueFd server(OpenServer(pair, SOCK_DGRAM, kAsked));
+  const UniqueFd client(OpenClient(pair, SOCK_DGRAM));
+  Connect(client.get(), pair.to, kAsked);
+  for (int i = 0; i < 3; ++i) {
+    SendAll(client.get(), 60);
+    Answer(server.get(), 1000);
+    Receive(client.get());
+  }
+}
+
+void SendOneWay(const Pair& pair) {
+  const UniqueFd server(OpenServer(pair, SOCK_DGRAM, kOneWay));
+  const UniqueFd client(OpenClient(pair, SOCK_DGRAM));
+  Connect(client.get(), pair.to, kOneWay);
+  for (int i = 0; i < 10; ++i) {
+    SendAll(client.get(), 1200);
+    Receive(server.get());
+  }
+  if (pair.fragment) {
+    SendText(client.get(), std::string(5000, 'x'));
+    Receive(server.get());
+  }
+  if (!pair.whole) return;
+  SetOption(client.get(), IPPROTO_UDP, UDP_SEGMENT, 1100);
+  SendText(client.get(), std::string(10500, 'x'));
+  for (int i = 0; i < 10; ++i) Receive(server.get());
+}
+
+void Echo(const Pair& pair) {
+  const UniqueFd client(OpenClient(
+      pair, SOCK_DGRAM,
+      pair.to.family() == AF_INET ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6}));
+  Connect(client.get(), pair.to, 0);
+  for (int i = 0; i < 3; ++i) Ping(client.get(), 100, i);
+}
+
+void SpeakAnother(const Pair& pair) {
+  const UniqueFd server(OpenServer(pair, SOCK_RAW, 0, kExperimental));
+  const UniqueFd client(OpenClient(pair, SOCK_RAW, kExperimental));
+  Connect(client.get(), pair.to, 0);
+  // Packets of all other pairs come to a raw socket before bind(2).
+  SendAll(client.get(), 300);
+  Answer(server.get(), 500);
+  Receive(client.get());
+}
+
+constexpr void (*kKinds[])(const Pair&) = {
+    Upload,     Download,    Ask,         CloseHalf,
+    AskNobody,  AbortOneEnd, GetNoAnswer, AskByDatagrams,
+    SendOneWay, Echo,        SpeakAnother};
+
+// A gateway lab with networks behind both ends.
+struct Networks : GatewayLab {
+  explicit Networks(bool nat) {
+    const auto route = [](const NetNamespace& where, const Address& network,
+                          const Address& via) {
+      Ip(where, {"route", "add",
+                 network.text() + (network.family() == AF_INET ? "/24" : "/64"),
+                 "via", via.text()});
+    };
+    for (Family family : {Family::kIpv4, Family::kIpv6}) {
+      for (const int uplink : {0, 1}) {
+        for (int host = 1; host <= 2 * kConnections; ++host) {
+          const int all = family == Family::kIpv4 ? 32 : 128;
+          lan.AddAddress("lo", At(family, kHosts + uplink, host), all);
+          internet.AddAddress("lo", At(family, kServers + uplink, host), all);
+        }
+        route(gateway, At(family, kHosts + uplink, 0), At(family, 3, 2));
+        route(gateway, At(family, kServers + uplink, 0),
+              At(family, 1 + uplink, 2));
+        if (nat) {
+          Translate(family, uplink);
+        } else {
+          route(internet, At(family, kHosts + uplink, 0),
+                At(family, 1 + uplink, 1));
+        }
+      }
+      for (const NetNamespace* end : {&lan, &internet}) {
+        IpTables(*end, family,
+                 {"-A", "INPUT", "-p", "tcp", "--dport",
+                  std::to_string(kSilent), "-j", "DROP"});
+      }
+    }
+  }
+
+  // What leaves has the gateway's address. What comes for this address goes to the
+  // first host.
+  void Translate(Family family, int uplink) {
+    const std::string link = uplink == 0 ? "sat0" : "lte0";
+    IpTables(
+        gateway, family,
+        {"-t", "nat", "-A", "POSTROUTING", "-o", link, "-j", "MASQUERADE"});
+    IpTables(gateway, family,
+             {"-t", "nat", "-A", "PREROUTING", "-i", link, "-d",
+              At(family, 1 + uplink, 1).text(), "-j", "DNAT",
+              "--to-destination", At(family, kHosts + uplink, 1).text()});
+  }
+
+  // GSO packets come from the LAN, and GRO makes them of what comes from the internet.
+  // The uplinks send real packets.
+  void Merge(bool on) {
+    lan.SetFeatures("l0", kOffloads, on);
+    gateway.SetFeatures("lan0", kOffloads, on);
+    for (const char* link : {"sat0", "lte0"}) {
+      gateway.SetFeatures(link, {"rx-gro"}, on);
+    }
+  }
+};
+
+// Family, NAT, and whether there are GSO and GRO packets.
+using Setup = std::tuple<Family, bool, bool>;
+
+class ForwardedFlowsTest : public LiveTest,
+                           public testing::WithParamInterface<Setup> {
+ protected:
+  static void TearDownTestSuite() {
+    for (const bool nat : {false, true}) {
+      meters_[nat].reset();
+      networks_[nat].reset();
+    }
+  }
+
+  void SetUp() override {
+    LiveTest::SetUp();
+    if (!Measured()) return;
+    std::tie(family_, nat_, merged_) = GetParam();
+    if (networks_[nat_] == nullptr) {
+      networks_[nat_] = std::make_unique<Networks>(nat_);
+      // The uplinks are those of the namespace that the loader runs in.
+      networks_[nat_]->gateway.Run([this] {
+        const std::string name = nat_ ? "translated" : "routed";
+        meters_[nat_] = std::make_unique<MeteredCgroup>(name, kConfig);
+      });
+    }
+    networks().Merge(merged_);
+    meter().CountFromNow();
+  }
+
+  static bool Measured() { return KernelAtLeast(6, 4); }
+  static Networks& networks() { return *networks_[nat_]; }
+  static MeteredCgroup& meter() { return *meters_[nat_]; }
+
+  // From the LAN to a server, or from there to the LAN.
+  Pair PairOf(bool from_lan, int uplink, int number) const {
+    // Protocols without ports have one connection between two addresses.
+    const int host = 1 + number + (from_lan ? 0 : kConnections);
+    Pair pair;
+    pair.client_network = from_lan ? &networks().lan : &networks().internet;
+    pair.server_network = from_lan ? &networks().internet : &networks().lan;
+    pair.client = At(family_, (from_lan ? kHosts : kServers) + uplink, host);
+    pair.to = pair.server =
+        At(family_, (from_lan ? kServers : kHosts) + uplink, host);
+    if (nat_ && !from_lan) {
+      pair.to = At(family_, 1 + uplink, 1);
+      pair.server = At(family_, kHosts + uplink, 1);
+    }
+    pair.number = number;
+    pair.whole = merged_ && from_lan;
+    pair.fragment = !nat_;
+    return pair;
+  }
+
+  // All kinds at the same time.
+  void ForwardAll() const {
+    std::vector<std::thread> threads;
+    for (const auto kind : kKinds) {
+      threads.emplace_back([this, kind] {
+        for (int number = 0; number < kConnections; ++number) {
+          for (const bool from_lan : {true, false}) {
+            for (const int uplink : {0, 1}) {
+              kind(PairOf(from_lan, uplink, number));
+            }
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  // The gateway's own traffic.
+  void SpeakLocally() const {
+    for (const int uplink : {0, 1}) {
+      const Address to = At(family_, kServers + uplink, 1);
+      const UniqueFd listener(OpenIn(networks().internet, to, SOCK_STREAM));
+      const int port = Bind(listener.get(), to);
+      Check(listen(listener.get(), 1), "listen");
+      Child client(meter().cgroup(), networks().gateway,
+                   [&](Child::Parent&) { SendAll(Connected(to, port), 5000); });
+      const UniqueFd accepted(Accept(listener.get()));
+      ReceiveUntilEnd(accepted.get());
+      client.Join();
+    }
+  }
+
+  static std::map<std::string, Uplink> ReadUplinks() {
+    std::map<std::string, Uplink> uplinks;
+    networks().gateway.Run([&] {
+      const auto read = meter().meter().ReadUplinks();
+      ASSERT_TRUE(read.ok()) << read.status();
+      for (const Uplink& uplink : *read) uplinks[uplink.name] = uplink;
+    });
+    return uplinks;
+  }
+
+  static Totals Forwarded(const Uplink& uplink) {
+    Totals totals;
+    for (const ForwardedTraffic& part : uplink.forwarded) {
+      totals.tx_bytes += static_cast<int64_t>(part.tx_bytes);
+      totals.rx_bytes += static_cast<int64_t>(part.rx_bytes);
+      totals.tx_packets += static_cast<int64_t>(part.tx_packets);
+      totals.rx_packets += static_cast<int64_t>(part.rx_packets);
+    }
+    return totals;
+  }
+
+  static Totals Local(const std::string& uplink) {
+    Totals totals;
+    for (const Sample& sample : meter().Samples()) {
+      if (sample.path == Path::kDirect && sample.uplink == uplink) {
+        totals.Add(sample);
+      }
+    }
+    return totals;
+  }
+
+  static Family family_;
+  static bool nat_, merged_;
+
+ private:
+  static std::unique_ptr<Networks> networks_[2];
+  static std::unique_ptr<MeteredCgroup> meters_[2];
+};
+Family ForwardedFlowsTest::family_;
+bool ForwardedFlowsTest::nat_, ForwardedFlowsTest::merged_;
+std::unique_ptr<Networks> ForwardedFlowsTest::networks_[2];
+std::unique_ptr<MeteredCgroup> ForwardedFlowsTest::meters_[2];
+
+std::string SetupName(const testing::TestParamInfo<Setup>& info) {
+  const auto& [family, nat, merged] = info.param;
+  return FamilyName(family) + (nat ? "_Nat" : "_Routed") +
+         (merged ? "_Gro" : "_NoGro");
+}
+INSTANTIATE_TEST_SUITE_P(Over, ForwardedFlowsTest,
+                         testing::Combine(testing::Values(Family::kIpv4,
+                                                          Family::kIpv6),
+                                          testing::Bool(), testing::Bool()),
+                         SetupName);
+
+TEST_P(ForwardedFlowsTest, AreWhatTheInterfacesCounted) {
+  if (!Measured()) return;
+  auto before = ReadUplinks();
+  const Links links(networks().gateway);
+  ForwardAll();
+  SpeakLocally();
+  AwaitQuiet(networks().gateway);
+  auto after = ReadUplinks();
+  Totals all;
+  for (const auto& [link, uplink] :
+       {std::pair<std::string, std::string>{"sat0", "satellite"},
+        {"lte0", "mobile"}}) {
+    const Totals row = Forwarded(after[uplink]) - Forwarded(before[uplink]);
+    const Totals local = Local(uplink);
+    EXPECT_GT(local.tx_payload, 4999);
+    // A veth that merges packets counts them without their layer-2 header.
+    ExpectEqual(row, links.Of(link, merged_ ? 0 : kEthernet) - local, uplink);
+    all.tx_bytes += row.tx_bytes;
+    all.rx_bytes += row.rx_bytes;
+    all.tx_packets += row.tx_packets;
+    all.rx_packets += row.rx_packets;
+  }
+  EXPECT_GT(all.tx_bytes, 4 * kConnections * 200001);
+  std::swap(all.tx_bytes, all.rx_bytes);
+  std::swap(all.tx_packets, all.rx_packets);
+  ExpectEqual(Forwarded(after["lan"]) - Forwarded(before["lan"]), all, "lan");
+  const Totals lan = links.Of("lan0");
+  if (merged_) {
+    EXPECT_LT(lan.tx_packets, all.tx_packets) << "no GRO packet";
+    EXPECT_LT(lan.rx_packets, all.rx_packets) << "no GSO packet";
+  } else {
+    ExpectEqual(lan, all, "lan0");
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
