@@ -144,6 +144,52 @@ class NeighboursTest(ClientsTest):
         self.assertEqual(after, before)
 
 
+    def test_6_the_history_has_who_had_an_address(self):
+        """A telephone leaves, and another device gets its address."""
+        database = os.path.join(self.directory, "history.db")
+
+        def record(*options):
+            lab.run(tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", database, *options)
+
+        def usage(*options):
+            command = [tools.NETMETER, "usage", "--database", database, "--uplink", "satellite", "--json"]
+            read = json.loads(lab.run(*command, "--kind", "forwarded", "--by", "destination", *options))
+            self.assertEqual(read["sum"]["tx_bytes"], sum(self.rows().values()))
+            self.assertEqual(read["sum"]["tx_bytes"], sum(row["tx_bytes"] for row in read["rows"]))
+            return {(row["destination"], row.get("client_name")): row["tx_bytes"] for row in read["rows"]}
+
+        record()
+        addresses = usage()
+        self.assertEqual(addresses, self.rows())
+        self.send("10.77.3.3", "10.77.1.2", 1)
+        record("--clients", "mac")
+        self.send("10.77.3.3", "10.77.1.2", 2)
+        self.set_tablet("02:00:00:00:03:04")
+        record("--clients", "mac")
+        lab.run("ip", "neighbour", "del", "10.77.3.3", "dev", "lan0")
+        self.send("10.77.3.3", "10.77.1.2", 4)
+        wrong = self.file("wrong", "phone\n")
+        record("--clients", "mac", "--client-names", wrong)
+        # What was recorded by address stays.
+        addresses["10.77.3.3", None] += 4000
+        addresses.update({(TABLET, None): 1000, ("02:00:00:00:03:04", None): 2000})
+        self.assertEqual(usage(), addresses)
+        # All addresses of the telephone, and what was recorded under its MAC address.
+        self.set_tablet(TABLET)
+        names = self.file("ethers", TABLET + " tablet\n")
+        merged = usage("--clients", "mac", "--client-names", names)
+        self.assertEqual(merged[TABLET, "tablet"], addresses["10.77.3.3", None] + 1000)
+        self.assertEqual(merged["02:00:00:00:03:04", None], 2000)
+        self.assertEqual(sum(merged.values()), sum(addresses.values()))
+        text = lab.run(
+            tools.NETMETER, "usage", "--database", database, "--kind", "forwarded", "--by", "destination", "--csv", "--client-names", names
+        ).decode()
+        self.assertEqual(
+            {row["client_name"] for row in csv.DictReader(text.splitlines()) if row["destination"] == TABLET}, {"tablet"}
+        )
+        self.assertIn("need --by destination", self.fails(tools.NETMETER, "usage", "--database", database, "--clients", "mac"))
+
+
 class WireGuardTest(ClientsTest):
     """Peers of wireguard-go, which wg(8) shows as it shows those of the kernel."""
 

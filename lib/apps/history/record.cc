@@ -523,6 +523,22 @@ absl::Status MakeRoom(Database* history, const RecordOptions& options) {
   return DropSamples(history);
 }
 
+// Gives what each address of a client counted to the client that has it now. The totals
+// in the history are those of addresses, as the meter's are, so an address may get
+// another client between two records.
+Totals NameClients(const Reading& reading, const Totals& difference) {
+  if (reading.client_of == nullptr) return difference;
+  Totals named;
+  for (const auto& series : difference) {
+    SeriesName name = series.first;
+    if (name.kind == kForwardedKind && !name.destination.empty()) {
+      name.destination = reading.client_of(name.destination, name.name);
+    }
+    named[name] += series.second;
+  }
+  return named;
+}
+
 Recorded Describe(const Totals& difference, bool new_meter) {
   Recorded recorded;
   recorded.new_meter = new_meter;
@@ -573,7 +589,7 @@ absl::StatusOr<Recorded> Record(
   }
   NETMETER_ASSIGN_OR_RETURN(const UplinkSides sides,
                             KeepSides(history, reading->sides));
-  const Totals difference = Difference(before, now);
+  const Totals difference = NameClients(*reading, Difference(before, now));
   const Totals billed = TakeOffBill(sides, difference);
   NETMETER_ASSIGN_OR_RETURN(const int64_t version,
                             NextVersion(history, reading->now));

@@ -37,6 +37,11 @@ struct Reading {
   // Forwarded traffic. None if it is not counted, or if it cannot be read.
   bool has_forwarded = false;
   ForwardedSamples forwarded;
+  // Whose an address behind an interface is now, as it stands in the history. Null: each
+  // address is itself.
+  std::function<std::string(const std::string& address,
+                            const std::string& interface)>
+      client_of;
   // The interfaces of uplinks, read after the above. None without uplinks, or if
   // they cannot be read.
   std::optional<LinkReading> links;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,54 @@ class RecordTest : public testing::Test {
   RecordOptions options_;
   Reading reading_;
 };
+
+// A telephone leaves, and a tablet gets its address from DHCP.
+TEST_F(RecordTest, AnAddressCountsForTheClientThatHasItNow) {
+  reading_.has_forwarded = true;
+  const auto count = [this](const std::string& address, int64_t bytes) {
+    reading_.forwarded[{"satellite", "lan0", address}].value[0] += bytes;
+  };
+  std::map<std::string, std::string> macs = {{"10.0.0.2", "phone"},
+                                             {"fd00::2", "phone"}};
+  reading_.client_of = [&macs](const std::string& address,
+                               const std::string& interface) {
+    EXPECT_EQ(interface, "lan0");
+    const auto found = macs.find(address);
+    return found == macs.end() ? address : found->second;
+  };
+  const auto rows = [this] {
+    std::map<std::string, int64_t> bytes;
+    for (const UsageRow& row :
+         Read(20261101, 20261101, UsageBy::kDestination).rows) {
+      bytes[row.name] = row.counters.bytes();
+    }
+    return bytes;
+  };
+  using Rows = std::map<std::string, int64_t>;
+  count("10.0.0.2", 100);
+  count("fd00::2", 50);
+  count("10.0.0.4", 7);
+  count("", 1);
+  Wait(60);
+  EXPECT_EQ(RecordNow(), 158);
+  const Rows first = {{"phone", 150}, {"10.0.0.4", 7}, {"forwarded", 1}};
+  EXPECT_EQ(rows(), first);
+  macs["10.0.0.2"] = "tablet";
+  count("10.0.0.2", 20);
+  count("fd00::2", 5);
+  Wait(60);
+  EXPECT_EQ(RecordNow(), 25);
+  macs.clear();
+  count("10.0.0.2", 3);
+  Wait(60);
+  EXPECT_EQ(RecordNow(), 3);
+  const Rows last = {{"phone", 155},
+                     {"tablet", 20},
+                     {"10.0.0.2", 3},
+                     {"10.0.0.4", 7},
+                     {"forwarded", 1}};
+  EXPECT_EQ(rows(), last);
+}
 
 TEST_F(RecordTest, EachByteIsRecordedOnceHoweverOften) {
   Count("mme", 100);

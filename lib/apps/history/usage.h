@@ -77,6 +77,7 @@ struct UsageRow {
   int64_t seconds = 0;
   bool with_pending = false;  // by service: includes pending traffic
   int64_t cost_micros = 0;    // set by ReadUsageCosts() of plans alone
+  std::string client_name;    // set by the command usage alone
 };
 
 // The interfaces of an uplink counted less than the meter in this period. Its total is
@@ -90,6 +91,7 @@ struct Shortfall {
 struct Usage {
   std::vector<UsageRow> rows;  // most bytes first; times in their order
   Counters sum;
+  bool has_client_names = false;  // rows may have one
   // The sum of the whole period, if it goes on as it did so far. Nothing if the period
   // does not run, or if too little of it is recorded.
   std::optional<Counters> estimated;

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/apps/clients/clients.h"
 #include "lib/apps/history/identity.h"
 #include "lib/apps/history/record.h"
 #include "lib/apps/netmeter/commands.h"
@@ -38,12 +39,16 @@ counted, which is the total of an uplink.
 A history belongs to one machine. Another one, by the number of its hardware, puts
 it aside and begins a new one; with --adopt it goes on with it.
 The file belongs to the group of its directory, which may read it.
+With --clients, what an address behind this host counted since the last record goes to
+the MAC address or the WireGuard peer that has the address now, and the history has that
+as the destination. Without an answer it goes to the address. Names are not recorded.
 
 Exit status: 0 recorded; 1 failed, one line on stderr says why; 2 wrong usage.
 
 Examples:
   netmeter record
   netmeter record --database /mnt/history.db --keep-hours 365
+  netmeter record --clients mac --client-names /var/lib/misc/dnsmasq.leases
   netmeter record --adopt   after the disk has moved to a new machine
 )";
 
@@ -170,6 +175,7 @@ class RecordCommand : public Command {
                    "Go on with a history of another machine");
     flags->AddFlag("--verbose", &verbose_, "Print what was recorded");
     AddUnits(flags, &sizes_);
+    AddClientOptions(flags, &client_options_);
     flags->SetFooter(kRecordFooter);
   }
 
@@ -199,7 +205,9 @@ class RecordCommand : public Command {
                    "machine\")\n";
     }
     const auto recorded = Record(history->get(), options_, [&] {
-      return ReadAll(**meter, options_.pin_dir);
+      auto reading = ReadAll(**meter, options_.pin_dir);
+      if (reading.ok() && reading->has_forwarded) AddClients(&*reading);
+      return reading;
     });
     if (!recorded.ok()) return FailToWrite(recorded.status());
     if (!verbose_) return 0;
@@ -212,6 +220,22 @@ class RecordCommand : public Command {
   }
 
  private:
+  // A record must not wait for a file that is wrong: a reboot would lose its bytes.
+  void AddClients(Reading* reading) const {
+    if (!client_options_.any()) return;
+    auto clients = Clients::Read(client_options_);
+    if (!clients.ok()) {
+      std::cerr << "netmeter: note: recorded by address: "
+                << ToTerminal(clients.status().message()) << "\n";
+      return;
+    }
+    reading->client_of = [clients = *std::move(clients)](
+                             const std::string& address,
+                             const std::string& interface) {
+      return clients.IdentityOf(address, interface);
+    };
+  }
+
   static int FailToWrite(const absl::Status& status) {
     const bool is_user = absl::IsPermissionDenied(status) && geteuid() != 0;
     return Fail(
@@ -223,6 +247,7 @@ class RecordCommand : public Command {
   bool adopt_ = false;
   bool verbose_ = false;
   SizeOptions sizes_;
+  ClientOptions client_options_;
 };
 
 }  // namespace

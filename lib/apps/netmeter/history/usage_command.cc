@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/apps/budgets/budget.h"
 #include "lib/apps/budgets/plan.h"
+#include "lib/apps/clients/clients.h"
 #include "lib/apps/history/bill.h"
 #include "lib/apps/history/samples.h"
 #include "lib/apps/history/usage.h"
@@ -70,6 +71,7 @@ Examples:
   netmeter usage --reset-day 15 --by day --csv
   netmeter usage --by day --top 10
   netmeter usage --percentile 95 --uplink fibre
+  netmeter usage --kind forwarded --by destination --clients mac
   netmeter usage --from 2026-11-01 --to 2026-11-07 --service magmad
 )";
 
@@ -151,6 +153,7 @@ class UsageCommand : public Command {
     for (const Option& other : {by, path, service, destination, kind, top}) {
       percentile.Excludes(other);
     }
+    AddClientOptions(flags, &client_options_);
     flags->SetFooter(kUsageFooter);
   }
 
@@ -160,6 +163,10 @@ class UsageCommand : public Command {
     if (!period.ok()) return period.status();
     query_.period = *period;
     query_.now = time(nullptr);
+    if (client_options_.any() && query_.by != UsageBy::kDestination) {
+      return absl::InvalidArgumentError(
+          "--clients and --client-names need --by destination");
+    }
     return absl::OkStatus();
   }
 
@@ -174,6 +181,8 @@ class UsageCommand : public Command {
     if (!usage.ok()) return Fail(usage.status().message());
     const auto costs = ReadCosts(history->get(), &*usage);
     if (!costs.ok()) return Fail(costs.status().message());
+    const absl::Status named = NameClients(&*usage);
+    if (!named.ok()) return Fail(named.message());
     if (top_ != 0) KeepLargest(static_cast<size_t>(top_), &usage->rows);
     if (json_) return Print(FormatUsageJson(*usage, query_, *costs));
     if (csv_) return Print(FormatUsageCsv(*usage, query_, *costs));
@@ -198,12 +207,39 @@ class UsageCommand : public Command {
     return none;
   }
 
+  // Addresses of one client behind this host become one row.
+  absl::Status NameClients(Usage* usage) const {
+    if (!client_options_.any()) return absl::OkStatus();
+    NETMETER_ASSIGN_OR_RETURN(const Clients clients,
+                              Clients::Read(client_options_));
+    std::vector<UsageRow> rows;
+    std::map<std::string, size_t> merged;
+    for (UsageRow& row : usage->rows) {
+      if (row.kind == kForwardedKind) {
+        row.name = clients.IdentityOf(row.name, /*interface=*/"");
+        row.client_name = clients.NameOf(row.name);
+        const auto [found, is_new] = merged.emplace(row.name, rows.size());
+        if (!is_new) {
+          rows[found->second].counters += row.counters;
+          rows[found->second].cost_micros += row.cost_micros;
+          continue;
+        }
+      }
+      rows.push_back(std::move(row));
+    }
+    std::stable_sort(rows.begin(), rows.end(), HasMoreBytes);
+    usage->rows = std::move(rows);
+    usage->has_client_names = !client_options_.name_files.empty();
+    return absl::OkStatus();
+  }
+
+  static bool HasMoreBytes(const UsageRow& a, const UsageRow& b) {
+    return a.counters.bytes() > b.counters.bytes();
+  }
+
   // The rest is one row, so that rows add up to their sum in each format.
   static void KeepLargest(size_t count, std::vector<UsageRow>* rows) {
-    std::stable_sort(rows->begin(), rows->end(),
-                     [](const UsageRow& a, const UsageRow& b) {
-                       return a.counters.bytes() > b.counters.bytes();
-                     });
+    std::stable_sort(rows->begin(), rows->end(), HasMoreBytes);
     if (rows->size() <= count) return;
     UsageRow rest;
     rest.kind = "rest";
@@ -249,6 +285,7 @@ class UsageCommand : public Command {
   std::string budgets_ = kDefaultBudgets;
   PeriodOptions period_;
   UsageQuery query_;
+  ClientOptions client_options_;
   int top_ = 0;         // 0: all rows
   int percentile_ = 0;  // 0: not asked for
   bool json_ = false;

@@ -24,9 +24,11 @@ constexpr size_t kMostGaps = 4;  // in a table
 
 // As in `netmeter list`: "1000 (alice)".
 std::string NameOf(const UsageRow& row) {
-  const std::string user = row.kind == "user" ? UserName(row.name) : "";
-  if (!user.empty()) return absl::StrCat(row.name, " (", ToTerminal(user), ")");
-  return row.name.empty() ? "-" : ToTerminal(row.name);
+  const std::string readable =
+      row.kind == "user" ? UserName(row.name) : row.client_name;
+  if (row.name.empty()) return "-";
+  if (readable.empty()) return ToTerminal(row.name);
+  return absl::StrCat(ToTerminal(row.name), " (", ToTerminal(readable), ")");
 }
 
 // Two hours of one night may have one name.
@@ -248,6 +250,9 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query,
       object["start"] = has_time ? Json(FormatUtc(row.begin)) : Json();
       object["end"] = has_time ? Json(FormatUtc(row.end)) : Json();
     }
+    if (!row.client_name.empty()) {
+      object["client_name"] = ToUtf8(row.client_name);
+    }
     AddCounters(row.counters, &object);
     if (row.seconds != 0) object["average_bits_per_second"] = AverageBits(row);
     if (has_cost) object["cost_micros"] = row.cost_micros;
@@ -311,6 +316,7 @@ std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query,
     absl::StrAppend(&text, ",", counter.name);
   }
   if (!costs.currency.empty()) text += ",cost_micros,currency";
+  if (usage.has_client_names) text += ",client_name";
   text += "\n";
   for (const UsageRow& row : usage.rows) {
     absl::StrAppend(&text, with_kind ? row.kind + "," : "",
@@ -325,6 +331,9 @@ std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query,
     }
     if (!costs.currency.empty()) {
       absl::StrAppend(&text, ",", row.cost_micros, ",", costs.currency);
+    }
+    if (usage.has_client_names) {
+      absl::StrAppend(&text, ",", CsvField(ToTerminal(row.client_name)));
     }
     text += "\n";
   }

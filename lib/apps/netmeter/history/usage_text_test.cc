@@ -26,7 +26,9 @@ using ::testing::StartsWith;
 
 UsageRow Row(const std::string& kind, const std::string& name, int64_t tx,
              int64_t rx) {
-  UsageRow row = {kind, name, {}};
+  UsageRow row;
+  row.kind = kind;
+  row.name = name;
   row.counters.value[0] = tx;
   row.counters.value[1] = rx;
   return row;

@@ -495,15 +495,19 @@ class ClientsTest(tools.GatewayTest):
         leases = os.path.join(self.directory, "leases")
         with open("docs/peers.md", encoding="utf-8") as file:
             command = re.search(r"uplinks_root_test.py -->\n```sh\n(.*?)```", file.read(), re.S).group(1)
-        command = command.replace("usage", "usage --database " + database).replace("/var/lib/misc/dnsmasq.leases", leases)
+        command = command.replace("usage", "usage --json --database " + database).replace("/var/lib/misc/dnsmasq.leases", leases)
         mine = {client: sum(row) for (uplink, _, client), row in rows.items() if uplink == "satellite"}
         unnamed = mine.pop("-")
         environment = {**os.environ, "PATH": os.path.dirname(os.path.abspath(tools.NETMETER)) + ":" + os.environ["PATH"]}
-        for text, name in (("", "02:00:00:00:03:02"), ("1795950000 02:00:00:00:03:02 10.77.3.2 phone 01:02\n", "phone")):
+        device = "02:00:00:00:03:02"
+        for text, name in (("", None), ("1795950000 02:00:00:00:03:02 10.77.3.2 phone 01:02\n", "phone")):
             with open(leases, "w") as file:
                 file.write(text)
-            found = lab.run("sh", "-c", command.replace("clients.csv", self.directory + "/clients.csv"), env=environment)
-            self.assertEqual(found.decode(), "%d forwarded\n%d %s\n" % (unnamed, sum(mine.values()), name))
+            found = json.loads(lab.run("sh", "-c", command, env=environment))["rows"]
+            self.assertEqual(
+                [(row["destination"], row.get("client_name"), row["tx_bytes"] + row["rx_bytes"]) for row in found],
+                [(device, name, sum(mine.values())), ("forwarded", None, unnamed)],
+            )
 
 
 HOLD = r"""
