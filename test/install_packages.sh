@@ -31,7 +31,7 @@ CORE_PACKAGES=(
 COMPILE_PACKAGES=(
   "${CORE_PACKAGES[@]}"
   # the applications
-  zlib1g-dev libnghttp2-dev libsqlite3-dev libncurses-dev
+  zlib1g-dev libnghttp2-dev libsqlite3-dev libncurses-dev libfixbuf-dev
 )
 RUN_PACKAGES=(
   # running the programs, and traffic
@@ -60,6 +60,8 @@ TEST_PACKAGES=(
   dnsmasq-base udhcpc wireguard-tools wireguard-go
   # an apt repository; what docs/fleet.md rolls out and alerts with
   apt-utils gnupg ansible-core prometheus-alertmanager
+  # collectors of IPFIX
+  nfdump pmacct python3-ipfix
 )
 PACKAGE_PACKAGES=(
   debhelper dh-python help2man man-db lintian mmdebstrap
@@ -143,16 +145,17 @@ echo "installing ${#missing[@]} packages: ${missing[*]}"
 thrice "${apt[@]}" -o APT::Update::Error-Mode=any update ||
   echo "install_packages.sh: apt-get update failed (above); going on with the lists that are there" >&2
 
-# prometheus (needed for promtool), its Alertmanager and nghttp2-proxy start a server, and
-# enable it for the next boot. policy-rc.d, Debian's way, prevents the start; the enabling
-# is undone.
+# prometheus (needed for promtool), its Alertmanager, nghttp2-proxy and the collectors of
+# IPFIX start a server, and enable it for the next boot. policy-rc.d, Debian's way,
+# prevents the start; the enabling is undone.
 if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\n%s\nexit 101\n' "$mark" > "$policy"
   chmod 755 "$policy"
 fi
 thrice "${apt[@]}" --no-install-recommends install "${missing[@]}" ||
   die "apt-get install failed three times (above: its last lines)"
-for pair in prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager nghttp2-proxy:nghttpx; do
+for pair in prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager nghttp2-proxy:nghttpx nfdump:nfdump \
+  pmacct:nfacctd pmacct:pmacctd pmacct:sfacctd pmacct:uacctd; do
   [[ " ${missing[*]} " == *" ${pair%:*} "* ]] || continue
   server=${pair#*:}
   if command -v systemctl > /dev/null; then

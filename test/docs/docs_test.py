@@ -31,6 +31,7 @@ PROGRAMS = {
     "netmeter-fds": "lib/apps/fds/netmeter-fds",
     "netmeter": "lib/apps/netmeter/netmeter",
     "netmeter-exporter": "lib/apps/exporter/netmeter-exporter",
+    "netmeter-ipfix": "lib/apps/ipfix/netmeter-ipfix",
 }
 # Ours, too, but not built: their options stand in their text.
 SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/accuracy.sh", "test/benchmark.sh", "test/install_packages.sh", "packaging/make_release.sh", "packaging/test_debs.sh")

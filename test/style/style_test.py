@@ -46,6 +46,7 @@ ROOMS = {
     "apps/export": ("base", "reader", "apps/history", "apps/budgets"),
     "apps/exporter": ("base", "publish", "apps/budgets"),
     "apps/fds": ("base", "reader"),
+    "apps/ipfix": ("base",),
     "apps/netmeter": ("base", "reader", "apps/clients", "apps/history"),
     "apps/netmeter/": (
         "base",

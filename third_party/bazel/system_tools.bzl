@@ -4,6 +4,7 @@ Each tool is looked up once (environment override first, then fixed
 directories, so that neither pyenv's shims nor a PATH without /usr/sbin
 matter) and offered as @system_tools//:<name>. The Python that is found gives
 @system_tools//:python_headers and the toolchain of py_test and py_binary.
+@system_tools//:glib_headers are in two directories, one of which is the machine's.
 @system_tools//:archives.bzl has the names of the static libraries that programs
 without shared ones are linked with.
 """
@@ -40,6 +41,15 @@ cc_library(
     name = "python_headers",
     hdrs = glob(["python_include/**/*.h"]),
     includes = ["python_include"],
+)
+
+cc_library(
+    name = "glib_headers",
+    hdrs = glob(["glib_*/**/*.h"]),
+    includes = [
+        "glib_config",
+        "glib_include",
+    ],
 )
 
 py_runtime(
@@ -80,11 +90,13 @@ def _find(rctx, env, candidates):
                 return path
     return None
 
-def _archives(rctx):
-    # The compiler's machine, which may be another one: aarch64-linux-gnu-gcc.
+def _libraries(rctx):
+    # Of the compiler's machine, which may be another one: aarch64-linux-gnu-gcc.
     compiler = rctx.os.environ.get("CC", "gcc")
     machine = rctx.execute([compiler, "-dumpmachine"]).stdout.strip().split("-")[0]
-    directory = rctx.path("/usr/lib/%s-linux-gnu" % machine)
+    return rctx.path("/usr/lib/%s-linux-gnu" % machine)
+
+def _archives(directory):
     there = []
     if directory.exists:
         there = [
@@ -121,7 +133,16 @@ def _impl(rctx):
         fail("no Python.h in %s (apt-get install python3-dev)" % include)
     rctx.symlink(include, "python_include")
 
-    rctx.file("archives.bzl", "ARCHIVES = %r\n" % _archives(rctx))
+    libraries = _libraries(rctx)
+    rctx.file("archives.bzl", "ARCHIVES = %r\n" % _archives(libraries))
+
+    # The core is built without glib.
+    for link, path in (
+        ("glib_include", rctx.path("/usr/include/glib-2.0")),
+        ("glib_config", rctx.path("%s/glib-2.0/include" % libraries)),
+    ):
+        if path.exists:
+            rctx.symlink(path, link)
     rctx.file("BUILD.bazel", _BUILD.format(
         python = executable,
         tools = "\n".join([_TOOL.format(name) for name in _TOOLS]),
