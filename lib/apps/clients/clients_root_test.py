@@ -113,7 +113,18 @@ class NeighboursTest(ClientsTest):
         wrong = self.file("wrong", "# names\nphone\n")
         self.assertIn(wrong + ":2: expected", self.fails(*self.list_command("--client-names", wrong)))
 
-    def test_5_a_lease_of_dnsmasq_has_device_and_name(self):
+    def test_5_top_has_clients_too(self):
+        names = self.file("ethers", PHONE + " phone\n")
+        command = [tools.NETMETER, "top", "--once", "--interval", "0.1", "--json", "--pin-dir", self.meter.pin_dir]
+        rows = json.loads(lab.run(*command, "--clients", "mac", "--client-names", names))
+        found = [
+            (row["destination"], row.get("client_name"), row["tx_bytes"])
+            for row in rows
+            if (row["kind"], row["uplink"]) == ("forwarded", "satellite")
+        ]
+        self.assertEqual(sorted(found), [(PHONE, "phone", 15000), (TABLET, None, 3000)])
+
+    def test_6_a_lease_of_dnsmasq_has_device_and_name(self):
         leases = os.path.join(self.directory, "dnsmasq.leases")
         server = subprocess.Popen(
             ["dnsmasq", "--conf-file=/dev/null", "--keep-in-foreground", "--port=0", "--no-ping", "--user=root", "--pid-file="]
@@ -144,7 +155,7 @@ class NeighboursTest(ClientsTest):
         self.assertEqual(after, before)
 
 
-    def test_6_the_history_has_who_had_an_address(self):
+    def test_7_the_history_has_who_had_an_address(self):
         """A telephone leaves, and another device gets its address."""
         database = os.path.join(self.directory, "history.db")
 
@@ -249,6 +260,13 @@ class WireGuardTest(ClientsTest):
         self.lan.run("ip", "route", "replace", "10.77.1.0/24", "via", "10.77.3.1")
         self.send("10.77.3.2", "10.77.1.2", 1)
         self.assertEqual(self.rows("--clients", "wireguard")["10.77.3.2", None], 1000)
+        # The history does not know the interface.
+        database = os.path.join(self.directory, "history.db")
+        lab.run(tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, "--database", database)
+        command = [tools.NETMETER, "usage", "--database", database, "--uplink", "satellite", "--json", "--kind", "forwarded"]
+        rows = json.loads(lab.run(*command, "--by", "destination", "--clients", "wireguard"))["rows"]
+        found = {row["destination"]: row["tx_bytes"] for row in rows}
+        self.assertEqual(found, {self.public["client"]: 6000, "10.77.3.2": 1000})
 
     def test_3_who_may_not_ask_is_told(self):
         self.assertIn("wg show all allowed-ips: ", self.fails(*MEMBER, *self.list_command("--clients", "wireguard")))

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <map>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -71,30 +69,6 @@ absl::Status AddForwardedRows(const Meter& meter, std::vector<Sample>* rows) {
     rows->push_back(std::move(sample));
   }
   return absl::OkStatus();
-}
-
-void MergeClients(const Clients& clients, std::vector<Sample>* rows) {
-  std::map<std::tuple<std::string, std::string, std::string, Path>, size_t>
-      merged;
-  size_t kept = 0;
-  for (size_t i = 0; i < rows->size(); ++i) {
-    Sample& row = (*rows)[i];
-    if (row.kind == kForwardedRow && !row.destination.empty()) {
-      row.destination = clients.IdentityOf(row.destination, row.name);
-      const auto [found, is_new] = merged.try_emplace(
-          {row.uplink, row.name, row.destination, row.path}, kept);
-      if (!is_new) {
-        Sample& sum = (*rows)[found->second];
-        for (const RecordedCounter& counter : kRecordedCounters) {
-          sum.*counter.field += row.*counter.field;
-        }
-        continue;
-      }
-    }
-    if (kept != i) (*rows)[kept] = std::move(row);
-    ++kept;
-  }
-  rows->resize(kept);
 }
 
 std::set<std::string> ReadPaidUplinks(const std::string& pin_dir) {

@@ -15,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lib/apps/clients/clients.h"
 #include "lib/reader/difference.h"
 #include "netmeter/meter.h"
 
@@ -34,10 +33,6 @@ absl::StatusOr<ForwardedSamples> ReadForwarded(const Meter& meter);
 // Adds rows of kind kForwardedRow. After an error there are none: the sums over uplinks
 // lack forwarded traffic, and the message says why.
 absl::Status AddForwardedRows(const Meter& meter, std::vector<Sample>* rows);
-
-// Replaces the addresses in rows of kind kForwardedRow by the identities of their
-// clients. Rows that are equal then are one row with the sum.
-void MergeClients(const Clients& clients, std::vector<Sample>* rows);
 
 // The uplinks of the configuration, without those of forwarded_clients: what is forwarded
 // for a client passes one of those, too. Needs no root. Empty without uplinks.

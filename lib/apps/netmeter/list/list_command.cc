@@ -213,6 +213,8 @@ class ListCommand : public Command {
       const absl::Status read = ReadHistory(**meter, &samples);
       if (!read.ok()) return Fail(read.message());
     }
+    const absl::Status clients = ReadClients();
+    if (!clients.ok()) return Fail(clients.message());
     return Show(samples);
   }
 
@@ -232,8 +234,10 @@ class ListCommand : public Command {
     if (any) names = ReadContainerNames("/var/lib");
     for (const Sample& sample : samples) {
       if (sample.kind != kForwardedRow) continue;
-      std::string name = clients_.NameOf(sample.destination);
-      if (!name.empty()) names.emplace(sample.destination, std::move(name));
+      std::string identity =
+          clients_.IdentityOf(sample.destination, sample.name);
+      std::string name = clients_.NameOf(identity);
+      if (!name.empty()) names.emplace(std::move(identity), std::move(name));
     }
     return names;
   }
@@ -257,16 +261,13 @@ class ListCommand : public Command {
     NETMETER_RETURN_IF_ERROR(meter.ReadHost(samples));
     const absl::Status forwarded = AddForwardedRows(meter, samples);
     has_forwarded_ = forwarded.ok();
-    NETMETER_RETURN_IF_ERROR(ReadClients(samples));
     return filter_.kind == KindName(kForwardedRow) ? forwarded
                                                    : absl::OkStatus();
   }
 
   // Read each time, because an address may have another client.
-  absl::Status ReadClients(std::vector<Sample>* samples) {
-    if (!client_options_.any()) return absl::OkStatus();
+  absl::Status ReadClients() {
     NETMETER_ASSIGN_OR_RETURN(clients_, Clients::Read(client_options_));
-    MergeClients(clients_, samples);
     return absl::OkStatus();
   }
 
@@ -295,7 +296,6 @@ class ListCommand : public Command {
     });
     if (!read.ok()) return read.status();
     *samples = std::move(read->samples);
-    NETMETER_RETURN_IF_ERROR(ReadClients(samples));
     heading_ = absl::StrCat(
         "since ", FormatTime(read->begin),
         has_forwarded_ ? "" : "; forwarded traffic until the last record",
@@ -306,6 +306,7 @@ class ListCommand : public Command {
   // Once.
   int Show(const std::vector<Sample>& samples) const {
     std::vector<ListRow> rows = ListRows(samples, {}, 0);
+    MergeClients(clients_, &rows);
     FilterRows(filter_, &rows);
     ListView view = View(samples);
     SortRows(sort_.value_or(ListSort::kTotal), &rows, view.is_signed);
@@ -337,11 +338,13 @@ class ListCommand : public Command {
     int shown = 0;
     for (;; std::this_thread::sleep_for(pause)) {
       std::vector<Sample> samples;
-      const absl::Status read = ReadNow(meter, &samples);
+      absl::Status read = ReadNow(meter, &samples);
+      if (read.ok()) read = ReadClients();
       if (!read.ok()) return Fail(read.message());
       const double now = Monotonic();
       const double seconds = now - read_before;
       std::vector<ListRow> rows = ListRows(samples, before, seconds);
+      MergeClients(clients_, &rows);
       FilterRows(filter_, &rows);
       SortRows(sort_.value_or(ListSort::kTotal), &rows);
       ListView view = View(samples);

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Rows pass through these steps: all samples, with rates if there was a previous read
-// (ListRows()); the chosen ones (FilterRows()); in order (SortRows()); the first ones
-// as lines (FormatView()). The rest is summed in a line of its own, so that the lines
-// of a path add up to its total.
+// (ListRows()); those of one client as one (MergeClients()); the chosen ones
+// (FilterRows()); in order (SortRows()); the first ones as lines (FormatView()). The rest
+// is summed in a line of its own, so that the lines of a path add up to its total.
 #include "lib/apps/netmeter/list/list_view.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
+#include "lib/reader/words.h"
 
 namespace netmeter {
 namespace internal {
@@ -178,6 +180,25 @@ std::vector<ListRow> ListRows(const std::vector<Sample>& now,
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+void MergeClients(const Clients& clients, std::vector<ListRow>* rows) {
+  std::map<Key, size_t> places;
+  std::vector<ListRow> merged;
+  for (ListRow& row : *rows) {
+    if (row.sample.kind == kForwardedRow) {
+      row.sample.destination =
+          clients.IdentityOf(row.sample.destination, row.sample.name);
+      const auto [found, is_new] =
+          places.emplace(KeyOf(row.sample), merged.size());
+      if (!is_new) {
+        Add(row, &merged[found->second]);
+        continue;
+      }
+    }
+    merged.push_back(std::move(row));
+  }
+  *rows = std::move(merged);
 }
 
 void FilterRows(const ListFilter& filter, std::vector<ListRow>* rows) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/apps/clients/clients.h"
 #include "lib/apps/netmeter/list/list.h"
 #include "lib/base/text.h"
 #include "netmeter/sample.h"
@@ -60,6 +61,10 @@ struct ListRow {
 std::vector<ListRow> ListRows(const std::vector<Sample>& now,
                               const std::vector<Sample>& before,
                               double seconds);
+
+// Replaces the addresses in rows of forwarded traffic by the identities of their clients.
+// Rows that are equal then become one with the sum.
+void MergeClients(const Clients& clients, std::vector<ListRow>* rows);
 
 // Removes the rows that do not match.
 void FilterRows(const ListFilter& filter, std::vector<ListRow>* rows);

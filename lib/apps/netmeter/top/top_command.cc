@@ -26,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "lib/apps/clients/clients.h"
 #include "lib/apps/connections/fields.h"
 #include "lib/apps/connections/format.h"
 #include "lib/apps/connections/poll.h"
@@ -53,7 +54,8 @@ one; Backspace goes back; t: processes; s: next order; i: no idle rows; /: filte
 p: pause; q: quit; ?: help on keys and columns. A row is a service or another series. Traffic over loopback to a
 proxy has a row of its own, (proxy). If the configuration has uplinks, a service has a
 row for each that it uses; and what this host forwarded has a row of kind forwarded for
-the interface at the other side.
+the interface at the other side; with forwarded_clients, Enter opens its clients, which
+--clients and --client-names describe.
 
 The lines above the table are the total: all traffic of the uplinks, or without uplinks
 this host's own. SHARE is the part of it. What is in no total is listed there: uplinks of
@@ -175,6 +177,7 @@ nlohmann::ordered_json ToJson(const TopRow& row) {
       {"rx_bytes", row.rx_bytes}};
   if (row.share >= 0) json["share"] = row.share;
   if (row.rtt_us >= 0) json["rtt_us"] = row.rtt_us;
+  if (!row.client_name.empty()) json["client_name"] = ToUtf8(row.client_name);
   return json;
 }
 
@@ -245,6 +248,7 @@ class TopCommand : public Command {
                   "With --once: a JSON array, a row for each destination")
         .Needs(once)
         .Excludes(units);
+    AddClientOptions(flags, &client_options_);
     flags->SetFooter(kTopFooter);
   }
 
@@ -305,8 +309,10 @@ class TopCommand : public Command {
     if (!samples.ok()) return samples.status();
     has_forwarded_ = AddForwardedRows(*meter_, &*samples).ok();
     const Clock::time_point now = Clock::now();
+    auto clients = Clients::Read(client_options_);
+    if (!clients.ok()) return clients.status();
     model_.Update(*samples, std::chrono::duration<double>(now - last_).count(),
-                  ReadPaidUplinks(pin_dir_));
+                  ReadPaidUplinks(pin_dir_), *std::move(clients));
     last_ = now;
     return absl::OkStatus();
   }
@@ -506,6 +512,7 @@ class TopCommand : public Command {
   bool json_ = false;
   bool has_forwarded_ = true;
   SizeOptions sizes_;
+  ClientOptions client_options_;
   SizeUnits units_ = SizeUnits::kBinary;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<SocketPoll> sockets_;

@@ -67,8 +67,9 @@ void TopModel::AddTo(const Sample& sample, Totals* totals) {
 }
 
 void TopModel::Update(const std::vector<Sample>& samples, double seconds,
-                      const std::set<std::string>& paid) {
+                      const std::set<std::string>& paid, Clients clients) {
   paid_ = paid;
+  clients_ = std::move(clients);
   has_uplinks_ = false;
   for (auto& pair : entries_) {
     pair.second.now = Totals();
@@ -198,6 +199,7 @@ std::vector<TopRow> TopModel::Services(TopSort sort) const {
 std::vector<TopRow> TopModel::Destinations(const TopRow& service,
                                            TopSort sort) const {
   std::vector<TopRow> rows;
+  std::map<std::string, size_t> merged;
   for (auto entry = entries_.lower_bound(
            Key(service.kind, service.name, service.path, service.uplink, ""));
        entry != entries_.end() && entry->second.row.kind == service.kind &&
@@ -205,7 +207,18 @@ std::vector<TopRow> TopModel::Destinations(const TopRow& service,
        entry->second.row.path == service.path &&
        entry->second.row.uplink == service.uplink;
        ++entry) {
-    rows.push_back(entry->second.row);
+    TopRow row = entry->second.row;
+    if (row.kind == kForwardedRow && !row.destination.empty()) {
+      row.destination = clients_.IdentityOf(row.destination, row.name);
+      row.client_name = clients_.NameOf(row.destination);
+      const auto [found, is_new] = merged.emplace(row.destination, rows.size());
+      if (!is_new) {
+        uint64_t no_rtt_us = 0, no_rtt_count = 0;
+        Add(entry->second, &rows[found->second], &no_rtt_us, &no_rtt_count);
+        continue;
+      }
+    }
+    rows.push_back(std::move(row));
   }
   Sort(sort, &rows);
   return rows;

@@ -22,6 +22,7 @@
 #include <tuple>
 #include <vector>
 
+#include "lib/apps/clients/clients.h"
 #include "netmeter/sample.h"
 
 namespace netmeter {
@@ -35,6 +36,7 @@ struct TopRow {
   std::string name;
   std::string uplink;       // "": none
   std::string destination;  // set by Destinations() only
+  std::string client_name;  // likewise; "": none
   double tx_rate = 0;       // bytes a second, on the wire
   double rx_rate = 0;
   double retransmit_rate = 0;
@@ -66,14 +68,15 @@ class TopModel {
  public:
   // Adds a reading that came `seconds` after the last one. The first reading yields no
   // rates. Forgets series that are missing from this reading. `paid`: the uplinks that
-  // are summed; empty: all of path direct.
+  // are summed; empty: all of path direct. `clients`: those of forwarded traffic.
   void Update(const std::vector<Sample>& samples, double seconds,
-              const std::set<std::string>& paid = {});
+              const std::set<std::string>& paid = {}, Clients clients = {});
 
   // A row for each kind, name, path and uplink.
   std::vector<TopRow> Services(TopSort sort) const;
 
-  // The destinations of a row of Services().
+  // The destinations of a row of Services(). The addresses of one client are one row, whose
+  // rate is the sum of theirs, whenever they became addresses of this client.
   std::vector<TopRow> Destinations(const TopRow& service, TopSort sort) const;
 
   // Whether the last reading has uplinks.
@@ -109,6 +112,7 @@ class TopModel {
   bool has_uplinks_ = false;
   bool IsSummed(const TopRow& row) const;
   std::set<std::string> paid_, not_summed_;
+  Clients clients_;
   double summed_rate_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -90,6 +91,35 @@ TEST(TopModel, ACounterThatGoesBackIsNoRate) {
   const std::vector<TopRow> rows = model.Services(TopSort::kName);
   ASSERT_THAT(rows, SizeIs(1));
   EXPECT_EQ(rows[0].rate(), 0);
+}
+
+// Otherwise the total of an address would be the rate of the device that gets it.
+TEST(TopModel, AnAddressOfAnotherClientIsNoTraffic) {
+  const std::string path = ::testing::TempDir() + "/leases";
+  const auto clients = [&path](const std::string& mac) {
+    std::ofstream(path) << "1 02:00:00:00:03:02 10.0.0.2 phone *\n1 " << mac
+                        << " 10.0.0.3 * *\n";
+    return *Clients::Read({"mac", {path}});
+  };
+  const auto read = [](uint64_t bytes) {
+    std::vector<Sample> samples = {Of("lan0", "10.0.0.2", bytes, 0),
+                                   Of("lan0", "10.0.0.3", 10 * bytes, 0)};
+    for (Sample& sample : samples) sample.kind = kForwardedRow;
+    return samples;
+  };
+  TopModel model;
+  model.Update(read(100), 0, {}, clients("02:00:00:00:03:03"));
+  model.Update(read(110), 1, {}, clients("02:00:00:00:03:02"));
+  const TopRow lan = model.Services(TopSort::kRate)[0];
+  const std::vector<TopRow> rows = model.Destinations(lan, TopSort::kRate);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].destination, "02:00:00:00:03:02");
+  EXPECT_EQ(rows[0].client_name, "phone");
+  EXPECT_EQ(rows[0].tx_rate, 110);
+  EXPECT_EQ(rows[0].tx_bytes, 1210u);
+  EXPECT_EQ(rows[0].tx_rate, lan.tx_rate);
+  EXPECT_THAT(TopTable(rows, false, SizeUnits::kBinary).Format(0),
+              HasSubstr("\n02:00:00:00:03:02 (phone) "));
 }
 
 TEST(TopModel, WhatWentToAProxyIsARowOfItsOwnAndInNoSum) {

@@ -88,6 +88,13 @@ std::string NameOf(const TopRow& row) {
   return name;
 }
 
+// With the name of a client.
+std::string DestinationOf(const TopRow& row) {
+  if (row.client_name.empty()) return ToTerminal(row.destination);
+  return absl::StrCat(ToTerminal(row.destination), " (",
+                      ToTerminal(row.client_name), ")");
+}
+
 std::vector<std::string> Lines(const std::string& text) {
   return absl::StrSplit(text, '\n', absl::SkipEmpty());
 }
@@ -136,19 +143,20 @@ TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
                    {"TOTAL", kRight, 4, 0, 6},
                    {"KIND", kLeft, 4, 12}});
   for (const TopRow& row : rows) {
-    table.Add({ToTerminal(row.destination.empty() ? row.name : row.destination),
-               row.path == Path::kProxy ? "(proxy)"
-               : !uplinks               ? (proxies ? PathName(row.path) : "")
-               : row.uplink.empty()     ? "-"
-                                        : ToTerminal(row.uplink),
-               ShortBytes(row.tx_rate, units), ShortBytes(row.rx_rate, units),
-               row.share < 0 ? "-" : HumanPercent(row.share, 1, 0),
-               ShortBytes(row.retransmit_rate, units), RttText(row.rtt_us),
-               absl::StrCat(row.connections),
-               ShortBytes(static_cast<double>(row.tx_bytes) +
-                              static_cast<double>(row.rx_bytes),
-                          units),
-               KindName(row.kind)});
+    table.Add(
+        {row.destination.empty() ? ToTerminal(row.name) : DestinationOf(row),
+         row.path == Path::kProxy ? "(proxy)"
+         : !uplinks               ? (proxies ? PathName(row.path) : "")
+         : row.uplink.empty()     ? "-"
+                                  : ToTerminal(row.uplink),
+         ShortBytes(row.tx_rate, units), ShortBytes(row.rx_rate, units),
+         row.share < 0 ? "-" : HumanPercent(row.share, 1, 0),
+         ShortBytes(row.retransmit_rate, units), RttText(row.rtt_us),
+         absl::StrCat(row.connections),
+         ShortBytes(static_cast<double>(row.tx_bytes) +
+                        static_cast<double>(row.rx_bytes),
+                    units),
+         KindName(row.kind)});
   }
   return table;
 }
@@ -190,9 +198,10 @@ std::vector<TopRow> TopView::Rows(const TopModel& model) const {
   }
   rows.erase(std::remove_if(rows.begin(), rows.end(),
                             [this](const TopRow& row) {
-                              const std::string& name =
-                                  level_ == Level::kServices ? row.name
-                                                             : row.destination;
+                              const std::string name =
+                                  level_ == Level::kServices
+                                      ? row.name
+                                      : DestinationOf(row);
                               return !absl::StrContains(name, filter_) ||
                                      (hides_idle_ && IsIdle(row));
                             }),
