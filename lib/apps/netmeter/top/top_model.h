@@ -75,8 +75,8 @@ class TopModel {
   // A row for each kind, name, path and uplink.
   std::vector<TopRow> Services(TopSort sort) const;
 
-  // The destinations of a row of Services(). The addresses of one client are one row, whose
-  // rate is the sum of theirs, whenever they became addresses of this client.
+  // The destinations of a row of Services(). The addresses of one client are one row,
+  // whose rate is the sum of theirs, whenever they became addresses of this client.
   std::vector<TopRow> Destinations(const TopRow& service, TopSort sort) const;
 
   // Whether the last reading has uplinks.
