@@ -88,14 +88,14 @@ std::vector<FirstBytes> AllFirstBytes() {
   };
 }
 
-const Place& PlaceForPort(uint16_t port, const Network& network) {
+const Place& PlaceForPort(uint16_t port, const TestNetwork& network) {
   return port == kPortOfProxy ? network.loopback() : network.veth();
 }
 
 // The run time of the program at egress while the first bytes of one connection
 // are sent.
 double NsOfConnection(const FirstBytes& first, const Programs& programs,
-                      Network* network, const UniqueFd& listener) {
+                      TestNetwork* network, const UniqueFd& listener) {
   const UniqueFd client = network->Connect(PlaceForPort(first.port, *network),
                                            SOCK_STREAM, first.port);
   const UniqueFd server = Accept(listener);
@@ -126,7 +126,7 @@ double NsOfConnection(const FirstBytes& first, const Programs& programs,
 
 void Measure(int rounds, Run* run) {
   std::string error;
-  Network network(run->cgroup());
+  TestNetwork network(run->cgroup());
   Shell("ip link set dev nm0 mtu 65535");
   network.AsServer(network.veth(),
                    [] { Shell("ip link set dev nm1 mtu 65535"); });

@@ -38,7 +38,7 @@ void SetOn(const UniqueFd& fd, int level, int option) {
   Check(setsockopt(fd.get(), level, option, &on, sizeof(on)), "setsockopt");
 }
 
-Network::Network(OwnCgroup* cgroup)
+TestNetwork::TestNetwork(OwnCgroup* cgroup)
     : cgroup_(cgroup),
       loopback_{"loopback", "lo", "127.0.0.1", "127.0.0.1", false},
       veth_{"veth", "nm0", "10.77.0.1", "10.77.0.2", true},
@@ -55,7 +55,8 @@ Network::Network(OwnCgroup* cgroup)
   if (!cgroup_->Enter(&error)) Die(error);
 }
 
-void Network::AsServer(const Place& place, const std::function<void()>& work) {
+void TestNetwork::AsServer(const Place& place,
+                           const std::function<void()>& work) {
   if (!place.server_elsewhere) {
     work();
     return;
@@ -70,7 +71,7 @@ void Network::AsServer(const Place& place, const std::function<void()>& work) {
   if (!place.server_is_counted && !cgroup_->Enter(&error)) Die(error);
 }
 
-UniqueFd Network::Listen(const Place& place, uint16_t port) {
+UniqueFd TestNetwork::Listen(const Place& place, uint16_t port) {
   UniqueFd fd;
   AsServer(place, [&] {
     fd = UniqueFd(
@@ -82,8 +83,8 @@ UniqueFd Network::Listen(const Place& place, uint16_t port) {
   return fd;
 }
 
-UniqueFd Network::BindUdp(const Place& place, uint16_t port,
-                          uint16_t peer_port) {
+UniqueFd TestNetwork::BindUdp(const Place& place, uint16_t port,
+                              uint16_t peer_port) {
   UniqueFd fd;
   AsServer(place, [&] {
     fd = UniqueFd(
@@ -94,8 +95,8 @@ UniqueFd Network::BindUdp(const Place& place, uint16_t port,
   return fd;
 }
 
-UniqueFd Network::Connect(const Place& place, int type, uint16_t port,
-                          uint16_t own_port) {
+UniqueFd TestNetwork::Connect(const Place& place, int type, uint16_t port,
+                              uint16_t own_port) {
   UniqueFd fd(Check(socket(AF_INET, type | SOCK_CLOEXEC, 0), "socket"));
   if (type == SOCK_STREAM) SetOn(fd, IPPROTO_TCP, TCP_NODELAY);
   if (own_port != 0) Bind(fd, At(place.client, own_port));

@@ -8,7 +8,7 @@
 // With "both ends" that namespace is a container of the host: the server's sockets
 // are in the cgroup, too.
 //
-//   Network network(cgroup);
+//   TestNetwork network(cgroup);
 //   UniqueFd listener = network.Listen(network.veth(), 4001);
 //   UniqueFd client = network.Connect(network.veth(), SOCK_STREAM, 4001);
 //
@@ -48,11 +48,11 @@ struct Place {
   bool server_is_counted = false;  // in the cgroup all the same
 };
 
-class Network {
+class TestNetwork {
  public:
   // Enters a new network and the cgroup, and stays in both except for sockets of the
   // other side.
-  explicit Network(OwnCgroup* cgroup);
+  explicit TestNetwork(OwnCgroup* cgroup);
 
   const Place& loopback() const { return loopback_; }
   const Place& veth() const { return veth_; }

@@ -324,7 +324,7 @@ class Crowd {
 };
 
 // Takes all packets and keeps few of them.
-UniqueFd MakeSink(Network* network) {
+UniqueFd MakeSink(TestNetwork* network) {
   UniqueFd sink;
   network->AsServer(network->veth(), [&] {
     sink = UniqueFd(
@@ -346,7 +346,7 @@ int SpareDescriptors() {
 }
 
 void Measure(const Settings& settings, Run* run) {
-  Network network(run->cgroup());
+  TestNetwork network(run->cgroup());
   Shell("ip route add local 10.79.0.0/24 dev lo");
   const UniqueFd sink = MakeSink(&network);
   Results* results = run->results();

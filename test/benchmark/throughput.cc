@@ -61,7 +61,7 @@ class Phases {
                  });
   }
 
-  Network* network() { return &network_; }
+  TestNetwork* network() { return &network_; }
 
  private:
   void Phase(size_t index, const Place& place, Workload* workload) {
@@ -95,7 +95,7 @@ class Phases {
   const Settings& settings_;
   Results* const results_;
   OwnCgroup* const cgroup_;
-  Network network_;
+  TestNetwork network_;
   const std::vector<std::unique_ptr<Observer>> observers_;
   std::vector<bool> missing_;
 };
@@ -113,7 +113,7 @@ std::vector<std::unique_ptr<Workload>> MakeWorkloads(const std::string& which) {
 }
 
 // Counts the runs of netmeter's programs, which tell whether one end is counted or both.
-void CountRuns(Network* network, Run* run) {
+void CountRuns(TestNetwork* network, Run* run) {
   std::string error;
   const auto programs = Programs::Load(DefaultOptions(), &error);
   if (programs == nullptr ||
@@ -162,7 +162,7 @@ struct Turns {
 
 // Runs this number of batches inside of the cgroup, and outside of it. A socket belongs
 // to the cgroup of the thread that makes it, and an accepted one to that of its listener.
-Turns TakeTurns(Network* const networks[2], const Ends& ends, int cgroup_fd,
+Turns TakeTurns(TestNetwork* const networks[2], const Ends& ends, int cgroup_fd,
                 size_t batches) {
   Turns turns;
   std::mutex mutex;
@@ -170,7 +170,7 @@ Turns TakeTurns(Network* const networks[2], const Ends& ends, int cgroup_fd,
   size_t turn = kInside;
   bool done = false;
   const auto work = [&](size_t side) {
-    Network* const network = networks[side];
+    TestNetwork* const network = networks[side];
     const auto join = [&] {
       const UniqueFd threads(openat(cgroup_fd, "cgroup.threads", O_WRONLY));
       Check(write(threads.get(), "0", 1), "move a thread to the cgroup");
@@ -223,8 +223,8 @@ void Ablate(int rounds, size_t batches, Run* run) {
   if (!cgroup.ok()) Die(error);
   const auto observers = MakeObservers(run, {}, /*paired=*/true);
   // Observers start in the network that was made last.
-  Network outside(run->cgroup()), inside(run->cgroup());
-  Network* const networks[] = {&inside, &outside};
+  TestNetwork outside(run->cgroup()), inside(run->cgroup());
+  TestNetwork* const networks[] = {&inside, &outside};
   const auto phase = [&](const Ends& ends, Observer* observer) {
     Turns turns;
     const std::string missing = observer->Start(
@@ -285,7 +285,7 @@ void Ablate(int rounds, size_t batches, Run* run) {
 // samples this process, and knows JITed programs by their names.
 void Profile(const Settings& settings, Run* run) {
   constexpr size_t kMostLines = 50;
-  Network network(run->cgroup());
+  TestNetwork network(run->cgroup());
   const std::unique_ptr<Workload> churn = MakeChurn();
   for (const auto& observer : MakeObservers(run)) {
     if (observer->name() != "netmeter") continue;

@@ -62,7 +62,7 @@ class TcpRequests : public Batches {
  public:
   TcpRequests() : Batches("tcp_rr", "trips/s") {}
 
-  void Open(Network* network, const Place& place) override {
+  void Open(TestNetwork* network, const Place& place) override {
     const UniqueFd listener = network->Listen(place, kPort);
     client_ = network->Connect(place, SOCK_STREAM, kPort);
     server_ = Accept(listener);
@@ -91,7 +91,7 @@ class SmallUdp : public Batches {
   explicit SmallUdp(int flows)
       : Batches("udp_" + std::to_string(flows), "packets/s"), flows_(flows) {}
 
-  void Open(Network* network, const Place& place) override {
+  void Open(TestNetwork* network, const Place& place) override {
     for (int i = 0; i < flows_; ++i) {
       const auto own = static_cast<uint16_t>(kPort + 1000 + i);
       const auto port = static_cast<uint16_t>(kPort + i);
@@ -127,7 +127,7 @@ class Churn : public Batches {
  public:
   Churn() : Batches("churn", "connections/s") {}
 
-  void Open(Network* network, const Place& place) override {
+  void Open(TestNetwork* network, const Place& place) override {
     network_ = network;
     place_ = &place;
     for (int i = 0; i < kListeners; ++i) {
@@ -154,7 +154,7 @@ class Churn : public Batches {
     return kListeners;
   }
 
-  Network* network_ = nullptr;
+  TestNetwork* network_ = nullptr;
   const Place* place_ = nullptr;
   std::vector<UniqueFd> listeners_;
 };

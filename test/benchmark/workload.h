@@ -25,7 +25,7 @@ class Workload {
  public:
   virtual ~Workload() = default;
   // Sockets are made anew for each phase, with what is measured in place.
-  virtual void Open(Network* network, const Place& place) = 0;
+  virtual void Open(TestNetwork* network, const Place& place) = 0;
   virtual void Close() = 0;
   // So long; how many operations, of which one is a trip, a packet or
   // a connection.
