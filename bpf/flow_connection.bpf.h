@@ -79,18 +79,15 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
     }
     bpf_spin_unlock(&flow->lock);
   }
-  if (!taken) add_rest(slot, NM_UNRECORDED_FULL, 0, &counts);
+  if (!taken) add_rest(slot, 0, NM_UNRECORDED_FULL, 0, &counts);
   return taken;
 }
 
 /* The handshake is done, also if both ends connected at once. */
-static __always_inline void flow_is_established(struct bpf_sock_ops *ops) {
-  struct nm_flow_key key = {};
-  struct nm_flow *flow;
+static __always_inline void establish(const struct nm_flow_key *key) {
+  struct nm_flow *flow = bpf_map_lookup_elem(&nm_flows, key);
   __u64 now = bpf_ktime_get_ns();
 
-  key_of_connection(ops, &key);
-  flow = bpf_map_lookup_elem(&nm_flows, &key);
   if (!flow) return;
   bpf_spin_lock(&flow->lock);
   flow->state.flags |= NM_FLOW_ESTABLISHED;
@@ -98,20 +95,29 @@ static __always_inline void flow_is_established(struct bpf_sock_ops *ops) {
   bpf_spin_unlock(&flow->lock);
 }
 
-static __always_inline void flow_begins(struct bpf_sock_ops *ops,
-                                        struct bpf_sock *sk) {
+/* Not inline, as the functions below, because the stack is scarce. */
+static __noinline int flow_is_established(struct bpf_sock_ops *ops) {
+  struct nm_flow_key key = {};
+
+  key_of_connection(ops, &key);
+  establish(&key);
+  return 0;
+}
+
+static __noinline int flow_begins(struct bpf_sock_ops *ops,
+                                  struct bpf_sock *sk) {
   const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
   const __u64 cookie = bpf_get_socket_cookie(ops);
   struct nm_stored_owner *stored;
   struct nm_owner *owner = owner_of(sk, cookie, &stored);
-  struct nm_flow_key key = {}, handshake = {};
   struct nm_beginning beginning = {};
   struct nm_ending ending = {};
+  struct nm_flow_key key = {};
 
   /* Asks for the report of the end. */
   if (bpf_sock_ops_cb_flags_set(
           ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG))
-    return;
+    return 0;
   key_of_connection(ops, &key);
   ends_of_socket(sk, &beginning.ends);
   beginning.now_ns = bpf_ktime_get_ns();
@@ -126,16 +132,27 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
     end_flow(&key, &ending);
     begin_flow(&key, &beginning);
   }
-  if (!accepted) return;
-  flow_is_established(ops);
+  return accepted;
+}
+
+/* A listener has accepted a connection, whose flow has begun. */
+static __noinline int flow_is_accepted(struct bpf_sock_ops *ops,
+                                       struct bpf_sock *sk) {
+  struct nm_stored_owner *stored;
+  struct nm_owner *owner = owner_of(sk, bpf_get_socket_cookie(ops), &stored);
+  struct nm_flow_key key = {}, handshake = {};
+  struct nm_ends ends;
+
+  key_of_connection(ops, &key);
+  establish(&key);
+  ends_of_socket(sk, &ends);
   handshake.kind = NM_FLOW_HANDSHAKE;
   handshake.protocol = IPPROTO_TCP;
   handshake.network = owner ? owner->network : 0;
-  handshake.local_port = beginning.ends.local_port;
-  handshake.remote_port = beginning.ends.remote_port;
-  __builtin_memcpy(handshake.remote, beginning.ends.remote,
-                   sizeof(handshake.remote));
-  take_handshake(&handshake, &key);
+  handshake.local_port = ends.local_port;
+  handshake.remote_port = ends.remote_port;
+  __builtin_memcpy(handshake.remote, ends.remote, sizeof(handshake.remote));
+  return take_handshake(&handshake, &key);
 }
 
 /* Whether a RST may come after the end: nothing has failed, and the connection was not
@@ -148,8 +165,7 @@ static __always_inline bool may_send_rst(__u32 flags, __u32 state,
   return may_send_reset(state, flags & NM_FLOW_FIN_RECEIVED);
 }
 
-static __always_inline void flow_ends(struct bpf_sock_ops *ops,
-                                      struct bpf_sock *sk) {
+static __noinline int flow_ends(struct bpf_sock_ops *ops, struct bpf_sock *sk) {
   struct nm_stored_owner *stored;
   struct nm_owner *owner = owner_of(sk, bpf_get_socket_cookie(ops), &stored);
   const __u32 last = ops->args[0], error = error_of_socket(sk);
@@ -163,7 +179,7 @@ static __always_inline void flow_ends(struct bpf_sock_ops *ops,
 
   key_of_connection(ops, &key);
   flow = bpf_map_lookup_elem(&nm_flows, &key);
-  if (!flow) return;
+  if (!flow) return 0;
   /* The meter's program has run before, and has settled the pending amounts. */
   settled = owner && owner->pending_service ? settled_slot(owner) : 0;
   ending.now_ns = bpf_ktime_get_ns();
@@ -184,6 +200,7 @@ static __always_inline void flow_ends(struct bpf_sock_ops *ops,
   flags = state->flags;
   bpf_spin_unlock(&flow->lock);
   if (!may_send_rst(flags, last, error)) end_flow(&key, &ending);
+  return 0;
 }
 
 #endif /* NETMETER_BPF_FLOW_CONNECTION_BPF_H_ */

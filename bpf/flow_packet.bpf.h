@@ -324,7 +324,7 @@ static __noinline int add_packet_to_rest(const struct nm_followed *f,
     if (packet->transport != NM_TRANSPORT_TCP)
       counts.rx_payload_bytes = packet->new_bytes;
   }
-  return add_rest(packet->slot & NM_SLOT_MASK, f->reason, 0, &counts);
+  return add_rest(packet->slot & NM_SLOT_MASK, 0, f->reason, 0, &counts);
 }
 
 /* --- All of it --------------------------------------------------------------- */

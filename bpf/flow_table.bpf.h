@@ -138,7 +138,9 @@ static __always_inline __u64 id_of_key(const struct nm_flow_key *key) {
 
 /* --- Counts that are in no record ----------------------------------------- */
 
-static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
+/* `interfaces`: of a forwarded flow. */
+static __noinline int add_rest(__u32 slot, __u64 interfaces, __u32 reason,
+                               __u64 records,
                                const struct nm_flow_counts *counts) {
   struct nm_unrecorded_key key = {.slot = slot, .reason = reason};
   struct nm_stats *stats = stats_of_meter();
@@ -148,7 +150,10 @@ static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
 
   if (!counts) return 0;
   /* A slot is not reused before all programs that have it have ended. */
-  if (stats) key.moves = (*(volatile __u64 *)&stats->moves + 1) & ~1ULL;
+  if (slot & NM_SLOT_FORWARDED)
+    key.moves = interfaces;
+  else if (stats)
+    key.moves = (*(volatile __u64 *)&stats->moves + 1) & ~1ULL;
   rest = bpf_map_lookup_elem(&nm_unrecorded, &key);
   if (!rest) {
     zeros = bpf_map_lookup_elem(&nm_flow_zero, &zero);
@@ -289,7 +294,7 @@ static __noinline int lose_flow(const struct nm_flow_key *key,
   if (!ends) return 0;
   if (slot) {
     COUNT_FLOWS(lost, 1);
-    add_rest(slot, NM_UNRECORDED_LOST, 1, &counts);
+    add_rest(slot, key->cookie, NM_UNRECORDED_LOST, 1, &counts);
   }
   if (!goes_on(ending)) count_gone(flags);
   return 1;
@@ -395,6 +400,10 @@ struct nm_beginning {
   __u32 tgid;
   __u32 start; /* of that process */
   __u32 flags; /* NM_FLOW_* */
+  /* Forwarded: as in nm_flow_state. */
+  __u16 destination;
+  __u8 yields;
+  __u8 first_bytes;
 };
 
 /* Fills in the process that made a socket. */
@@ -451,6 +460,11 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
     state->remote_port = beginning->ends.remote_port;
     state->tgid = beginning->tgid;
     state->start = beginning->start;
+    if (key->kind == NM_FLOW_FORWARDED) {
+      state->destination = beginning->destination;
+      state->yields = beginning->yields;
+      state->first_bytes = beginning->first_bytes;
+    }
     state->flags = beginning->flags | NM_FLOW_MADE;
     begun = NM_BEGUN;
   }

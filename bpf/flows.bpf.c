@@ -11,6 +11,7 @@
  */
 #define __BPF__ 1
 #include "bpf/flow_connection.bpf.h"
+#include "bpf/flow_forward.bpf.h"
 #include "bpf/flow_packet.bpf.h"
 
 SEC("cgroup_skb/ingress")
@@ -33,7 +34,7 @@ int nm_flow_sockops(struct bpf_sock_ops *ops) {
   switch (ops->op) {
     case BPF_SOCK_OPS_TCP_CONNECT_CB:
     case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-      flow_begins(ops, sk);
+      if (flow_begins(ops, sk)) flow_is_accepted(ops, sk);
       break;
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
       flow_is_established(ops);
@@ -72,6 +73,13 @@ int nm_flow_release(struct bpf_sock *sk) {
   event->protocol = key.protocol;
   bpf_ringbuf_submit(event, wakeup_of_reader());
   return PASS;
+}
+
+/* Loaded for `netmeter flows --forwarded`. */
+SEC("netfilter")
+int nm_flow_forward(struct bpf_nf_ctx *ctx) {
+  follow_forwarded(ctx);
+  return NF_ACCEPT;
 }
 
 /* Never attached: user space runs it by BPF_PROG_TEST_RUN, with a struct nm_flow_command

@@ -14,21 +14,32 @@ enum nm_flow_kind {
   NM_FLOW_CONNECTION = 1, /* a TCP socket, by its cookie */
   NM_FLOW_HANDSHAKE = 2,  /* a listener and one peer, before the connection */
   NM_FLOW_PEER = 3,       /* another socket, such as UDP's, with one peer */
+  NM_FLOW_FORWARDED = 4, /* no socket: a client behind this host and its peer */
 };
 
 /* Key of `nm_flows`. Fields not listed for a kind are 0. */
 struct nm_flow_key {
-  nm_u64 cookie;      /* connection, peer */
-  nm_u32 remote[4];   /* handshake, peer; IPv4 as ::ffff:a.b.c.d */
-  nm_u16 remote_port; /* handshake, peer; host byte order */
-  nm_u16 local_port;  /* handshake */
+  nm_u64 cookie;      /* connection, peer; forwarded: NM_FLOW_INTERFACES() */
+  nm_u32 local[4];    /* forwarded; IPv4 as ::ffff:a.b.c.d */
+  nm_u32 remote[4];   /* all but connections; as local */
+  nm_u16 remote_port; /* all but connections; host byte order */
+  nm_u16 local_port;  /* handshake, forwarded */
   nm_u32 network;     /* handshake: nm_owner.network of the listener */
   nm_u8 kind;         /* enum nm_flow_kind */
   nm_u8 protocol;     /* IPPROTO_* */
-  nm_u8 pad[6];
+  nm_u8 uplinks; /* forwarded: NM_FORWARDED_INDEX() of the local and the remote
+                    end's */
+  nm_u8 pad[5];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_flow_key) ==
-                 8 + 4 * 4 + 2 * 2 + 4 + 2 * 1 + 6);
+                 8 + 8 * 4 + 2 * 2 + 4 + 3 * 1 + 5);
+
+/* The interfaces of a forwarded flow: at its local end, where the client is, and at its
+ * remote end. */
+#define NM_FLOW_INTERFACES(local, remote) ((nm_u64)(local) << 32 | (remote))
+
+/* The slot of a forwarded flow, which has no series: this, and its uplinks. */
+#define NM_SLOT_FORWARDED 0x100000
 
 /* As the counters of nm_cell, plus what the peer retransmitted. */
 struct nm_flow_counts {
@@ -68,6 +79,9 @@ NM_STATIC_ASSERT(sizeof(struct nm_flow_device) == 2 * 4 + NM_INTERFACE_BYTES);
 #define NM_FLOW_TOLD 0x2000   /* a hook tells when the connection ends */
 #define NM_FLOW_RX_NUMBERS 0x4000 /* rx_end is set */
 #define NM_FLOW_STRANGER 0x8000   /* it began with a packet sent to us */
+/* Forwarded: the client is at the remote end. Neither interface tells where it is, so it
+ * is the end that sent first. */
+#define NM_FLOW_SWAPPED 0x10000
 
 struct nm_flow_state {
   nm_u64 id; /* of its key: shows whether the value is another flow's by now */
@@ -87,9 +101,18 @@ struct nm_flow_state {
   nm_u32 part;        /* number of its earlier records */
   nm_u8 tx_tcp_flags; /* all flags of TCP in these packets */
   nm_u8 rx_tcp_flags;
-  nm_u8 pad[6];
-  struct nm_flow_device device; /* of the last packet */
-  nm_u32 rx_end;                /* highest end sequence that was received */
+  nm_u8 first_bytes; /* forwarded: packets left that may name the destination */
+  nm_u8 pad[5];
+  union {
+    struct nm_flow_device device; /* of the last packet */
+    struct {                      /* forwarded */
+      nm_u8 mac[6];       /* of the local end's frames; 0: no Ethernet */
+      nm_u16 destination; /* by a rule: index in names */
+      nm_u32 yields;      /* not 0: to a name that the connection sends */
+      nm_u32 tick; /* of the kernel's clock, at last_ns: low bits of jiffies */
+    };
+  };
+  nm_u32 rx_end; /* highest end sequence that was received */
   nm_u32 srtt_us;
   nm_u32 min_rtt_us;
   nm_u32 retransmits; /* retransmitted segments */
@@ -99,6 +122,14 @@ struct nm_flow_state {
 NM_STATIC_ASSERT(sizeof(struct nm_flow_state) ==
                  5 * 8 + sizeof(struct nm_flow_counts) + 8 * 4 + 2 * 2 + 5 * 4 +
                      8 * 1 + sizeof(struct nm_flow_device) + 6 * 4);
+
+/* Whether both ends of a forwarded connection have closed it, or one has reset it. */
+static inline int nm_flow_is_over(nm_u32 flags) {
+  const nm_u32 both = NM_FLOW_FIN_SENT | NM_FLOW_FIN_RECEIVED;
+
+  return (flags & both) == both ||
+         (flags & (NM_FLOW_RST_SENT | NM_FLOW_RST_RECEIVED));
+}
 
 /* Value of `nm_flows`. */
 struct nm_flow {
@@ -123,6 +154,7 @@ enum nm_flow_event_type {
   NM_EVENT_RECORD = 1,
   /* A socket that had several peers was closed: its cookie. */
   NM_EVENT_SOCKET = 2,
+  NM_EVENT_BYTES = 3, /* struct nm_flow_bytes */
 };
 
 /* An event in the ring buffer. NM_EVENT_SOCKET has the first part only. */
@@ -142,6 +174,19 @@ struct nm_flow_record {
   struct nm_flow_state state;
 };
 
+/* Payload at the beginning of a forwarded connection, from which user space reads the
+ * name of the destination. */
+#define NM_FLOW_BYTES 2048
+struct nm_flow_bytes {
+  struct nm_flow_event event; /* cookie: nm_flow_state.id */
+  nm_u32 seq;                 /* of the first byte */
+  nm_u16 length;
+  nm_u16 port; /* of the destination */
+  nm_u8 bytes[NM_FLOW_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_flow_bytes) ==
+                 sizeof(struct nm_flow_event) + 4 + 2 * 2 + NM_FLOW_BYTES);
+
 /* Counts that are in no record, and why. */
 enum nm_unrecorded_reason {
   NM_UNRECORDED_NO_FLOW = 1, /* without a socket, or TCP of a raw socket */
@@ -156,7 +201,8 @@ enum nm_unrecorded_reason {
 struct nm_unrecorded_key {
   nm_u32 slot;
   nm_u32 reason; /* enum nm_unrecorded_reason */
-  /* nm_stats.moves, even: later the slot may be of another series. */
+  /* nm_stats.moves, even: later the slot may be of another series. Forwarded:
+     NM_FLOW_INTERFACES(). */
   nm_u64 moves;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_unrecorded_key) == 2 * 4 + 8);

@@ -7,6 +7,7 @@
 #define NETMETER_BPF_INTERNAL_H_
 
 #include "bpf/config.h"
+#include "bpf/naming.h"
 #include "bpf/owner.h"
 #include "netmeter/abi.h"
 
@@ -91,52 +92,6 @@ NM_STATIC_ASSERT(sizeof(struct nm_registrant) == 2 * 4);
 #define NM_UPLINK_WORDS 1024 /* a power of two */
 #define NM_UPLINK_WORD(ifindex, number) \
   ((nm_u64)(ifindex) << 32 | (nm_u64)(number) << NM_UPLINK_SHIFT)
-
-/* The protocol whose first bytes will name a connection's destination. */
-enum nm_wire_protocol {
-  NM_WIRE_NONE = 0, /* none: the connection has its name, or never gets one */
-  NM_WIRE_H2 = 1,   /* HTTP/2: :authority of the first request */
-  NM_WIRE_TLS = 2,  /* TLS: server_name of the ClientHello */
-  NM_WIRE_HTTP = 3, /* HTTP/1: host of the first request */
-};
-
-/* The result of reading a connection's first bytes. */
-enum nm_naming_result {
-  NM_NAMING_MORE = 0,   /* nothing yet: more bytes are needed */
-  NM_NAMING_FOUND = 1,  /* a name */
-  NM_NAMING_FAILED = 2, /* no name here, and none will follow */
-};
-
-/* The state of reading a connection's first bytes: wire_name.bpf.h. */
-struct nm_naming {
-  nm_u32 remaining; /* bytes of the frame, or of the record */
-  nm_u32 position;  /* within the current item */
-  nm_u32 saved;     /* ... when the frame ended in the middle of it; TLS:
-                       bytes left of the hello */
-  nm_u32 value;     /* a number, or the length of a string */
-  nm_u32 skip;
-  nm_u32 extensions; /* bytes left of all TLS extensions, then of the name */
-  nm_u32 record_length;
-  nm_u32 total;   /* bytes seen */
-  nm_u8 protocol; /* enum nm_wire_protocol */
-  nm_u8 state;    /* enum nm_naming_state */
-  nm_u8 resume;   /* ... after this frame header */
-  nm_u8 result;   /* enum nm_naming_result */
-  nm_u8 frame_type;
-  nm_u8 frame_flags;
-  nm_u8 in_block;
-  nm_u8 padding;
-  nm_u8 field;
-  nm_u8 string;
-  nm_u8 authority;
-  nm_u8 huffman;
-  nm_u8 shift;
-  nm_u8 record; /* bytes of the TLS record header seen */
-  nm_u8 encoding;
-  nm_u8 name_length;
-  nm_u8 name[NM_NAME_BYTES];
-};
-NM_STATIC_ASSERT(sizeof(struct nm_naming) == 8 * 4 + 16 * 1 + NM_NAME_BYTES);
 
 /* Key and value of `listeners`: an SCTP listener, and what it gives to the sockets that
  * it accepts (bpf/sctp.bpf.h). */

@@ -90,6 +90,7 @@ typedef struct {
 struct net_device {
   char name[16];
   int ifindex;
+  unsigned short type; /* ARPHRD_* */
   possible_net_t nd_net;
 } __kernel_type;
 
@@ -111,9 +112,11 @@ struct sk_buff {
   struct sock *sk;
   struct net_device *dev;
   unsigned int len;
+  unsigned int data_len;
   unsigned char *head;
   unsigned int end;
   __u16 network_header;
+  __u16 mac_header;
   __u16 inner_transport_header;
   __u8 pkt_type : 3;
   __u8 encapsulation : 1;

@@ -60,6 +60,8 @@ class Object:
 
     def calls(self, function):
         for symbol, place in self._calls[function]:
+            if symbol.startswith("bpf_"):
+                continue  # a function of the kernel
             yield symbol if symbol in self.frames else self._starts[symbol, place]
 
     def deepest(self, function):
@@ -117,6 +119,7 @@ PROGRAMS = {
     ),
     "flows": (
         "nm_flow_end",
+        "nm_flow_forward",
         "nm_flow_release",
         "nm_flow_rx",
         "nm_flow_sockops",

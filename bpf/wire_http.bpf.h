@@ -15,7 +15,7 @@
 #ifndef NETMETER_BPF_WIRE_HTTP_BPF_H_
 #define NETMETER_BPF_WIRE_HTTP_BPF_H_
 
-#include "bpf/internal.h"
+#include "bpf/naming.h"
 
 /* Global in the kernel: clang gives static data in .rodata no offset in BTF. */
 #ifdef __BPF__

@@ -25,7 +25,7 @@
 #ifndef NETMETER_BPF_WIRE_NAME_BPF_H_
 #define NETMETER_BPF_WIRE_NAME_BPF_H_
 
-#include "bpf/internal.h"
+#include "bpf/naming.h"
 #include "bpf/wire_http.bpf.h"
 
 enum nm_naming_state {

@@ -168,6 +168,13 @@ struct FlowRecord {
   uint64_t records = 0;  // 1, or how many are lost or in the rest
   std::string host;      // gethostname(2)
   std::map<std::string, std::string> labels;  // of --label
+  // Only of a forwarded flow, whose local end is the client. Its kind is "unknown".
+  uint64_t client_interface = 0;
+  std::string client_interface_name;
+  std::string client_uplink;
+  std::string client_mac;   // "02:00:00:00:00:01"
+  std::string client_peer;  // public key of WireGuard
+  std::string client_name;  // of --client-names
 };
 
 // Decodes the output of `netmeter flows --follow --protobuf`. That command needs root

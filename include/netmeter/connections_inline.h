@@ -118,6 +118,12 @@ void VisitFields(Record* record, const Visit& visit) {
   visit(42, "records", &record->records);
   visit(43, "host", &record->host);
   visit(44, "labels", &record->labels);
+  visit(47, "client_interface", &record->client_interface);
+  visit(48, "client_interface_name", &record->client_interface_name);
+  visit(49, "client_uplink", &record->client_uplink);
+  visit(50, "client_mac", &record->client_mac);
+  visit(51, "client_peer", &record->client_peer);
+  visit(52, "client_name", &record->client_name);
 }
 
 inline void AssignField(const netmeter_flow_field& from, std::string* to) {

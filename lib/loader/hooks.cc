@@ -2,8 +2,6 @@
 #include "lib/loader/hooks.h"
 
 #include <bpf/bpf.h>
-#include <limits.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
+#include "lib/base/netfilter.h"
 #include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
@@ -160,27 +159,7 @@ absl::Status Links::PutOne(const LinkPin& pin) {
 
 namespace {
 
-// From linux/bpf.h of 6.4 and linux/netfilter.h. The headers and the libbpf of the build
-// machine may be older.
-constexpr auto kNetfilterProgram = static_cast<bpf_prog_type>(32);
-constexpr auto kNetfilterAttach = static_cast<bpf_attach_type>(45);
-constexpr uint32_t kForwardHook = 2;  // NF_INET_FORWARD
-constexpr uint32_t kIpv4 = 2, kIpv6 = 10;
-// The kernel refuses the last priority to programs, and any priority that is in use.
-constexpr int kLastPriority = INT_MAX - 1;
-constexpr int kPriorities = 64;
 constexpr uint32_t kZero = 0;
-
-struct LinkCreate {  // union bpf_attr of BPF_LINK_CREATE
-  uint32_t program;
-  uint32_t target;
-  uint32_t attach_type;
-  uint32_t flags;
-  uint32_t family;
-  uint32_t hook;
-  int32_t priority;
-  uint32_t netfilter_flags;
-};
 
 absl::Status Use(bpf_map* map, int fd) {
   return ErrnoStatus(bpf_map__reuse_fd(map, fd),
@@ -190,25 +169,6 @@ absl::Status Use(bpf_map* map, int fd) {
 absl::Status UsePinned(const PinDir& pins, bpf_map* map, const char* pin) {
   NETMETER_ASSIGN_OR_RETURN(const UniqueFd fd, pins.OpenIfPinned(pin));
   return fd.ok() ? Use(map, fd.get()) : absl::OkStatus();
-}
-
-absl::Status CreateLink(const char* pin, uint32_t family, int program,
-                        UniqueFd* link) {
-  LinkCreate create = {};
-  create.program = static_cast<uint32_t>(program);
-  create.attach_type = kNetfilterAttach;
-  create.family = family;
-  create.hook = kForwardHook;
-  int error = EBUSY;  // such as another meter's link
-  for (int i = 0; i < kPriorities && error == EBUSY; i++) {
-    create.priority = kLastPriority - i;
-    *link = UniqueFd(static_cast<int>(
-        syscall(SYS_bpf, BPF_LINK_CREATE, &create, sizeof(create))));
-    if (link->ok()) return absl::OkStatus();
-    error = errno;
-  }
-  return ErrnoStatus(
-      error, absl::StrCat("attach ", ObjectNameOf(pin), " to netfilter"));
 }
 
 // What these programs need and this kernel lacks; "": nothing.
@@ -236,8 +196,7 @@ absl::Status Forwarding::Load(const std::string& types_file,
   const auto& maps = skeleton_->maps;
   bpf_program* program;
   bpf_object__for_each_program(program, skeleton_->obj) {
-    bpf_program__set_type(program, kNetfilterProgram);
-    bpf_program__set_expected_attach_type(program, kNetfilterAttach);
+    PrepareForNetfilter(program);
   }
   NETMETER_RETURN_IF_ERROR(
       Use(maps.nm_uplink_names, meter.MapFd("uplink_names")));
@@ -256,7 +215,7 @@ absl::Status Forwarding::Load(const std::string& types_file,
 }
 
 absl::Status Forwarding::AttachHooks() {
-  constexpr uint32_t kFamilies[] = {kIpv4, kIpv6};
+  constexpr uint32_t kFamilies[] = {kNetfilterIpv4, kNetfilterIpv6};
   for (size_t i = 0; i < kForwardLinks.size(); i++) {
     const char* const pin = kForwardLinks[i];
     NETMETER_ASSIGN_OR_RETURN(const UniqueFd pinned, pins_.OpenIfPinned(pin));
@@ -265,7 +224,7 @@ absl::Status Forwarding::AttachHooks() {
     const bpf_program* const program = bpf_object__find_program_by_name(
         skeleton_->obj, ObjectNameOf(pin).c_str());
     NETMETER_RETURN_IF_ERROR(
-        CreateLink(pin, kFamilies[i], bpf_program__fd(program), &links_[i]));
+        AttachToForward(bpf_program__fd(program), kFamilies[i], &links_[i]));
     Trace("attached ", Traced{links_[i].get()});
   }
   return absl::OkStatus();

@@ -296,10 +296,14 @@ bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   if (length == 0 || length > NM_NAME_BYTES) return false;
   name->assign(entry.bytes, length);
   if (entry.kind == NM_KIND_WIRE) {
-    *name = LabelOfWireName(*name, entry.encoding == NM_ENCODING_HUFFMAN,
-                            suffixes_, fold_unknown_);
+    *name = LabelOf(*name, entry.encoding == NM_ENCODING_HUFFMAN);
   }
   return name->find('\0') == std::string::npos;
+}
+
+std::string SeriesReader::LabelOf(absl::string_view wire_name,
+                                  bool huffman) const {
+  return LabelOfWireName(wire_name, huffman, suffixes_, fold_unknown_);
 }
 
 // A load writes the names of uplinks into `info` after it has begun to count by them.

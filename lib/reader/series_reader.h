@@ -117,6 +117,9 @@ class SeriesReader {
   // A name by its id, as a Sample has it. False: there is none.
   bool ReadName(uint32_t id, std::string* name) const;
 
+  // The destination for a name in a connection's first bytes.
+  std::string LabelOf(absl::string_view wire_name, bool huffman) const;
+
  private:
   // The contents of the head of a slot's cells.
   struct Identity {

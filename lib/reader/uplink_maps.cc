@@ -122,9 +122,19 @@ absl::Status ForEachIn(const SharedMaps& maps, const char* pin,
   return absl::OkStatus();
 }
 
-// The names of interfaces by index. An interface that was renamed keeps its first name
-// here, so that its counters go on.
-std::map<uint32_t, std::string> NamesOf(const LinkReading& links) {
+std::string AddressOf(const nm_client_key& key) {
+  in6_addr address;
+  memcpy(&address, key.address, sizeof(address));
+  const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&address);
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(is_ipv4 ? AF_INET : AF_INET6, key.address + (is_ipv4 ? 12 : 0),
+            text, sizeof(text));
+  return text;
+}
+
+}  // namespace
+
+std::map<uint32_t, std::string> NamesOfInterfaces(const LinkReading& links) {
   std::map<uint32_t, std::string> names;
   for (const Interface& interface : links.interfaces) {
     names[interface.index] = interface.name;
@@ -143,18 +153,6 @@ std::map<uint32_t, std::string> NamesOf(const LinkReading& links) {
   }
   return names;
 }
-
-std::string AddressOf(const nm_client_key& key) {
-  in6_addr address;
-  memcpy(&address, key.address, sizeof(address));
-  const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&address);
-  char text[INET6_ADDRSTRLEN] = "";
-  inet_ntop(is_ipv4 ? AF_INET : AF_INET6, key.address + (is_ipv4 ? 12 : 0),
-            text, sizeof(text));
-  return text;
-}
-
-}  // namespace
 
 absl::Status HasNoUplinks(const std::string& pin_dir) {
   // The default file is the default meter's alone.
@@ -268,7 +266,7 @@ absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps) {
 
 ForwardedSamples NameForwarded(const ForwardedReading& traffic,
                                const LinkReading& links) {
-  const std::map<uint32_t, std::string> names = NamesOf(links);
+  const std::map<uint32_t, std::string> names = NamesOfInterfaces(links);
   ForwardedSamples samples;
   Counters nowhere;
   const auto at = [&](uint32_t uplink, uint32_t interface,

@@ -78,6 +78,10 @@ struct MeterLinks : LinkReading {
 // FailedPrecondition: its uplinks are those of another network namespace.
 absl::StatusOr<MeterLinks> ReadLinks(const SharedMaps& maps);
 
+// The names of interfaces by index, including those that have gone. An interface that was
+// renamed keeps its first name here, so that its counters go on.
+std::map<uint32_t, std::string> NamesOfInterfaces(const LinkReading& links);
+
 // `links` has the names of uplinks and interfaces. The row of an interface without a
 // client has what its clients do not have.
 ForwardedSamples NameForwarded(const ForwardedReading& traffic,

@@ -18,17 +18,6 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// "": the meter counts forwarded traffic.
-std::string WhyNotForwarded(const nm_info& info) {
-  if ((info.features & NM_FEATURE_FORWARDED) != 0) return "";
-  const absl::string_view reasons(info.reasons,
-                                  strnlen(info.reasons, sizeof(info.reasons)));
-  for (absl::string_view line : absl::StrSplit(reasons, '\n')) {
-    if (absl::ConsumePrefix(&line, "forwarded: ")) return std::string(line);
-  }
-  return "the loaded configuration has no uplinks";
-}
-
 absl::StatusOr<BalanceInput> ReadInput(const SharedMaps& maps,
                                        std::vector<Sample> samples) {
   BalanceInput input;
@@ -50,6 +39,16 @@ absl::StatusOr<BalanceInput> ReadInput(const SharedMaps& maps,
 }
 
 }  // namespace
+
+std::string WhyNotForwarded(const nm_info& info) {
+  if ((info.features & NM_FEATURE_FORWARDED) != 0) return "";
+  const absl::string_view reasons(info.reasons,
+                                  strnlen(info.reasons, sizeof(info.reasons)));
+  for (absl::string_view line : absl::StrSplit(reasons, '\n')) {
+    if (absl::ConsumePrefix(&line, "forwarded: ")) return std::string(line);
+  }
+  return "the loaded configuration has no uplinks";
+}
 
 absl::StatusOr<std::vector<Uplink>> ReadUplinks(const SharedMaps& maps,
                                                 std::vector<Sample> samples) {

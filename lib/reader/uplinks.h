@@ -9,10 +9,12 @@
 #ifndef NETMETER_LIB_READER_UPLINKS_H_
 #define NETMETER_LIB_READER_UPLINKS_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "lib/reader/shared_maps.h"
+#include "netmeter/abi.h"
 #include "netmeter/sample.h"
 #include "netmeter/uplinks.h"
 
@@ -22,6 +24,9 @@ namespace internal {
 // `samples` are all series, read before this. Errors as Meter::ReadUplinks().
 absl::StatusOr<std::vector<Uplink>> ReadUplinks(const SharedMaps& maps,
                                                 std::vector<Sample> samples);
+
+// Why the meter does not count forwarded packets; "": it does.
+std::string WhyNotForwarded(const nm_info& info);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -165,6 +165,14 @@ class FlowRecord:
     """The name of the host that made the record."""
     labels: Dict[str, str]
     """Those of ``netmeter flows --label``."""
+    client_interface: int
+    """The index. Only a forwarded flow has these; its local end is the client."""
+    client_interface_name: str
+    client_uplink: str
+    client_mac: str
+    client_peer: str
+    """The public key of WireGuard."""
+    client_name: str
 
 
 # By the name of the field.

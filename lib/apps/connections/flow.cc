@@ -17,6 +17,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/text.h"
 #include "lib/netlink/diag_message.h"
+#include "lib/reader/uplink_maps.h"
 
 namespace netmeter {
 namespace internal {
@@ -127,6 +128,60 @@ bool IsSameSeries(const Sample& a, const Sample& b) {
          a.path == b.path && a.uplink == b.uplink;
 }
 
+Transport TransportOf(uint8_t protocol) {
+  switch (protocol) {
+    case IPPROTO_TCP:
+      return Transport::kTcp;
+    case IPPROTO_UDP:
+    case IPPROTO_UDPLITE:
+      return Transport::kUdp;
+    case IPPROTO_SCTP:
+      return Transport::kSctp;
+    case IPPROTO_ICMP:
+    case IPPROTO_ICMPV6:
+      return Transport::kIcmp;
+  }
+  return Transport::kOther;
+}
+
+std::string MacText(const nm_u8 mac[6]) {
+  if (std::all_of(mac, mac + 6, [](nm_u8 byte) { return byte == 0; })) {
+    return "";
+  }
+  return absl::StrFormat("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1],
+                         mac[2], mac[3], mac[4], mac[5]);
+}
+
+// Makes the remote end of a forwarded flow the local one.
+void SwapEnds(nm_flow_record* record) {
+  static constexpr std::pair<uint32_t, uint32_t> kFlags[] = {
+      {NM_FLOW_OPENED, NM_FLOW_ACCEPTED},
+      {NM_FLOW_FIN_SENT, NM_FLOW_FIN_RECEIVED},
+      {NM_FLOW_RST_SENT, NM_FLOW_RST_RECEIVED}};
+  nm_flow_state& state = record->state;
+  nm_flow_counts& counts = state.counts;
+  uint32_t flags = state.flags & ~NM_FLOW_SWAPPED;
+  const bool has_fin =
+      (flags & NM_FLOW_FIN_SENT) != 0 || (flags & NM_FLOW_FIN_RECEIVED) != 0;
+  for (const auto& pair : kFlags) {
+    const bool first = (state.flags & pair.first) != 0;
+    const bool second = (state.flags & pair.second) != 0;
+    flags &= ~(pair.first | pair.second);
+    flags |= (first ? pair.second : 0) | (second ? pair.first : 0);
+  }
+  if (has_fin) flags ^= NM_FLOW_FIN_OURS_FIRST;
+  state.flags = flags;
+  std::swap(state.local, state.remote);
+  std::swap(state.local_port, state.remote_port);
+  std::swap(state.tx_tcp_flags, state.rx_tcp_flags);
+  std::swap(counts.tx_bytes, counts.rx_bytes);
+  std::swap(counts.tx_packets, counts.rx_packets);
+  record->event.cookie = NM_FLOW_INTERFACES(record->event.cookie & UINT32_MAX,
+                                            record->event.cookie >> 32);
+  state.slot = NM_SLOT_FORWARDED |
+               NM_FORWARDED_INDEX(state.slot & 0xf, state.slot >> 4 & 0xf);
+}
+
 // --- The table of fields ------------------------------------------------------
 
 class Table {
@@ -204,6 +259,18 @@ class Table {
     fields_.push_back({name, number, false, unit,
                        [member](const FlowRow& row, FieldValue* value) {
                          if (row.line == FlowLine::kLost) return;
+                         value->SetNumber(row.counts.*member);
+                       }});
+  }
+  // A forwarded flow has no socket, which tells payload from retransmissions.
+  void OfSocket(uint32_t number, const char* name,
+                nm_u64 nm_flow_counts::*member) {
+    fields_.push_back({name, number, false, Unit::kBytes,
+                       [member](const FlowRow& row, FieldValue* value) {
+                         if (row.line == FlowLine::kLost ||
+                             row.is_forwarded()) {
+                           return;
+                         }
                          value->SetNumber(row.counts.*member);
                        }});
   }
@@ -318,14 +385,12 @@ void AddCounts(Table* table) {
   table->Count(31, "rx_bytes", &nm_flow_counts::rx_bytes, Unit::kBytes);
   table->Count(32, "tx_packets", &nm_flow_counts::tx_packets, Unit::kNone);
   table->Count(33, "rx_packets", &nm_flow_counts::rx_packets, Unit::kNone);
-  table->Count(34, "tx_payload_bytes", &nm_flow_counts::tx_payload_bytes,
-               Unit::kBytes);
-  table->Count(35, "rx_payload_bytes", &nm_flow_counts::rx_payload_bytes,
-               Unit::kBytes);
-  table->Count(36, "tx_retransmit_bytes", &nm_flow_counts::tx_retransmit_bytes,
-               Unit::kBytes);
-  table->Count(37, "rx_retransmit_bytes", &nm_flow_counts::rx_retransmit_bytes,
-               Unit::kBytes);
+  table->OfSocket(34, "tx_payload_bytes", &nm_flow_counts::tx_payload_bytes);
+  table->OfSocket(35, "rx_payload_bytes", &nm_flow_counts::rx_payload_bytes);
+  table->OfSocket(36, "tx_retransmit_bytes",
+                  &nm_flow_counts::tx_retransmit_bytes);
+  table->OfSocket(37, "rx_retransmit_bytes",
+                  &nm_flow_counts::rx_retransmit_bytes);
   table->Retransmits(38, "tx_retransmits");
   table->IfKnown(
       39, "rtt_us", [](const FlowRow& row) { return row.record.state.srtt_us; },
@@ -347,12 +412,34 @@ void AddCounts(Table* table) {
   });
 }
 
+void AddClient(Table* table) {
+  table->IfKnown(47, "client_interface",
+                 [](const FlowRow& row) { return row.client.interface; });
+  table->Text(48, "client_interface_name",
+              [](const FlowRow& row) -> absl::string_view {
+                return row.client.interface_name;
+              });
+  table->Text(49, "client_uplink", [](const FlowRow& row) -> absl::string_view {
+    return row.client.uplink;
+  });
+  table->Text(50, "client_mac", [](const FlowRow& row) -> absl::string_view {
+    return row.client.mac;
+  });
+  table->Text(51, "client_peer", [](const FlowRow& row) -> absl::string_view {
+    return row.client.peer;
+  });
+  table->Text(52, "client_name", [](const FlowRow& row) -> absl::string_view {
+    return row.client.name;
+  });
+}
+
 const Table* MakeTable() {
   auto* const table = new Table();
   AddIdentity(table);
   AddSeries(table);
   AddEnd(table);
   AddCounts(table);
+  AddClient(table);
   return table;
 }
 
@@ -562,7 +649,53 @@ const Sample& FlowNames::SeriesOf(uint32_t slot) {
   return by_slot_[slot] = std::move(series);
 }
 
-FlowRow FlowNames::RowOf(const nm_flow_record& record) {
+std::string FlowNames::InterfaceName(uint32_t index) {
+  const auto known = interfaces_.find(index);
+  if (known != interfaces_.end()) return known->second;
+  if (const auto links = ReadLinks(*maps_); links.ok()) {
+    interfaces_ = NamesOfInterfaces(*links);
+    uplinks_ = links->names;
+  }
+  // As in the rows of `netmeter list`.
+  return interfaces_.try_emplace(index, kForwardedKind).first->second;
+}
+
+Sample FlowNames::ForwardedSeries(nm_u64 interfaces, uint32_t uplinks) {
+  Sample series;
+  series.kind = kForwardedRow;
+  series.name = InterfaceName(static_cast<uint32_t>(interfaces >> 32));
+  series.uplink = uplinks_[uplinks & 0xf];
+  return series;
+}
+
+void FlowNames::AddForwarded(const std::string& wire_name, FlowRow* row) {
+  nm_flow_state& state = row->record.state;
+  if (Has(row->record, NM_FLOW_SWAPPED)) SwapEnds(&row->record);
+  const nm_u64 interfaces = row->record.event.cookie;
+  FlowClient& client = row->client;
+  row->counts = state.counts;
+  row->series = ForwardedSeries(interfaces, state.slot & 0xff);
+  row->series.transport = TransportOf(row->record.event.protocol);
+  client.interface = static_cast<uint32_t>(interfaces >> 32);
+  client.interface_name = row->series.name;
+  client.uplink = uplinks_[state.slot >> 4 & 0xf];
+  client.mac = MacText(state.mac);
+  if (!wire_name.empty()) {
+    row->series.destination = reader_.LabelOf(wire_name, /*huffman=*/false);
+  } else if (state.destination != 0) {
+    reader_.ReadName(state.destination, &row->series.destination);
+  }
+  nm_flow_device device = {};
+  device.ifindex = static_cast<uint32_t>(interfaces);
+  device.network = static_cast<uint32_t>(maps_->view().info->uplinks_network);
+  const std::string name = InterfaceName(device.ifindex);
+  memcpy(device.name, name.data(), std::min(name.size(), sizeof(device.name)));
+  state.device = device;
+  row->record.event.cookie = 0;
+}
+
+FlowRow FlowNames::RowOf(const nm_flow_record& record,
+                         const std::string& wire_name) {
   const nm_flow_state& state = record.state;
   const uint64_t offset = ClockNs(CLOCK_REALTIME) - ClockNs(CLOCK_MONOTONIC);
   FlowRow row;
@@ -572,6 +705,10 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   // A part that began after the last packet has none.
   row.end_ns =
       std::max({state.start_ns, state.last_ns, state.closed_ns}) + offset;
+  if (record.event.kind == NM_FLOW_FORWARDED) {
+    AddForwarded(wire_name, &row);
+    return row;
+  }
   row.series = SeriesOf(state.slot);
   row.process = owners_.Find(state.tgid, state.start).value_or("");
   return row;
@@ -581,6 +718,7 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
 // most slots keep theirs. A slot without a series was just evicted, and keeps its earlier
 // name.
 void FlowNames::Know(const nm_unrecorded_key& key) {
+  if ((key.slot & NM_SLOT_FORWARDED) != 0) return;
   const std::pair<uint32_t, nm_u64> place(key.slot, key.moves);
   const auto after = known_.lower_bound(place);
   if (after != known_.end() && after->first == place) return;
@@ -620,6 +758,9 @@ FlowRow FlowNames::RowOf(const nm_unrecorded_key& key,
   const auto known = known_.find({key.slot, key.moves});
   FlowRow row = RowUntilNow(FlowLine::kRemainder);
   if (known != known_.end()) row.series = *known->second;
+  if ((key.slot & NM_SLOT_FORWARDED) != 0) {
+    row.series = ForwardedSeries(key.moves, key.slot & 0xff);
+  }
   row.reason = key.reason;
   row.records = rest.records;
   row.counts = rest.counts;

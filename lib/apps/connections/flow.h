@@ -24,6 +24,7 @@
 #include "lib/base/text_table.h"
 #include "lib/reader/series_reader.h"
 #include "lib/reader/shared_maps.h"
+#include "lib/reader/words.h"
 #include "netmeter/sample.h"
 
 namespace netmeter {
@@ -34,6 +35,16 @@ enum class FlowLine {
   kFlow,
   kRemainder,  // a series' traffic that is in no flow, and the reason
   kLost,       // the number of lost records so far
+};
+
+// The client's side of a forwarded flow. The client is the local end.
+struct FlowClient {
+  uint32_t interface = 0;  // index
+  std::string interface_name;
+  std::string uplink;  // "": none
+  std::string mac;     // "02:00:..."; "": no Ethernet
+  std::string peer;    // public key of WireGuard; "": none
+  std::string name;    // "": none
 };
 
 struct FlowRow {
@@ -49,6 +60,9 @@ struct FlowRow {
       0;  // enum nm_unrecorded_reason, only for unrecorded traffic
   uint64_t records = 0;        // number of lost records
   nm_flow_counts counts = {};  // for all lines
+  FlowClient client;           // only for a forwarded flow
+
+  bool is_forwarded() const { return series.kind == kForwardedRow; }
 };
 
 using FlowField = Field<FlowRow>;
@@ -89,7 +103,9 @@ class FlowNames {
   // The kernel's nm_stats.moves. While it is the same, and even, no series moves.
   nm_u64 Moves() const;
 
-  FlowRow RowOf(const nm_flow_record& record);
+  // `wire_name`: Follower::WireNameOf().
+  FlowRow RowOf(const nm_flow_record& record,
+                const std::string& wire_name = "");
 
   // For unrecorded traffic, with the name that the series had. A slot may get another
   // series later. So call Know() several times a second with the present keys.
@@ -101,6 +117,10 @@ class FlowNames {
 
  private:
   const Sample& SeriesOf(uint32_t slot);
+  // The key of the row that `netmeter list` has for a forwarded flow.
+  Sample ForwardedSeries(nm_u64 interfaces, uint32_t uplinks);
+  std::string InterfaceName(uint32_t index);
+  void AddForwarded(const std::string& wire_name, FlowRow* row);
   FlowRow RowUntilNow(FlowLine line) const;
 
   const std::shared_ptr<const SharedMaps> maps_;
@@ -109,6 +129,8 @@ class FlowNames {
   nm_u64 moves_ = 1;  // valid for by_slot_
   std::unordered_map<uint32_t, Sample> by_slot_;
   OwnerNames owners_;
+  std::map<uint32_t, std::string> interfaces_;  // names, by index
+  std::map<uint32_t, std::string> uplinks_;     // names, by number
   // Key: slot and nm_unrecorded_key.moves.
   std::map<std::pair<uint32_t, nm_u64>, std::shared_ptr<const Sample>> known_;
 };

@@ -60,6 +60,35 @@ nlohmann::json Json(const FlowRow& row) {
   return nlohmann::json::parse(text);
 }
 
+FlowRow ForwardedRow() {
+  FlowRow row = Row();
+  row.record.event.kind = NM_FLOW_FORWARDED;
+  row.series.kind = kForwardedRow;
+  row.series.name = "br0";
+  row.client = {5, "br0", "lan", "02:00:00:00:00:01", "", ""};
+  return row;
+}
+
+// Its addresses are those of the client and of the peer, and it has no socket.
+TEST(FlowTest, AForwardedFlowHasAClientAndNothingOfASocket) {
+  const nlohmann::json json = Json(ForwardedRow());
+  EXPECT_EQ(json["kind"], "forwarded");
+  EXPECT_EQ(json["client_interface"], 5);
+  EXPECT_EQ(json["client_interface_name"], "br0");
+  EXPECT_EQ(json["client_uplink"], "lan");
+  EXPECT_EQ(json["client_mac"], "02:00:00:00:00:01");
+  EXPECT_EQ(json["end"], "fin");
+  EXPECT_EQ(json["closed_by"], "local");
+  for (const char* const name :
+       {"tx_payload_bytes", "rx_payload_bytes", "tx_retransmit_bytes",
+        "rx_retransmit_bytes"}) {
+    EXPECT_FALSE(json.contains(name)) << name;
+  }
+  for (const char* const name : {"client_interface", "client_mac"}) {
+    EXPECT_FALSE(Json(Row()).contains(name)) << name;
+  }
+}
+
 TEST(Flow, JsonHasZerosAndLeavesOutWhatIsNotKnown) {
   // The bug: zeros were left out, and a database read them as unknown.
   FlowRow row = Row();

@@ -22,10 +22,13 @@
 #include "lib/base/cgroup.h"
 #include "lib/base/kernel_object.h"
 #include "lib/base/libbpf_log.h"
+#include "lib/base/netfilter.h"
 #include "lib/base/pins.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
 #include "lib/base/version.h"
+#include "lib/netlink/interfaces.h"
+#include "lib/reader/uplinks.h"
 
 namespace netmeter {
 namespace internal {
@@ -34,6 +37,9 @@ namespace {
 constexpr std::chrono::milliseconds kScanInterval{250};
 // The RST that ends a socket may follow its end, but within the same call.
 constexpr uint64_t kRstNs = 100000000;
+// Packets of a forwarded connection may follow its end: the last acknowledgement, and
+// retransmissions.
+constexpr uint64_t kLateNs = 1000000000;
 constexpr uint32_t kBatch = 512;
 constexpr uint32_t kSlots = 65536;  // nm_socket.word has 16 bits of a slot
 constexpr uint32_t kMaxUnrecorded = 65536;  // maximum of nm_unrecorded
@@ -209,8 +215,8 @@ bool IsValueSize(const std::string& map, uint32_t bytes, uint32_t own) {
 bool IsOurs(const char* map) {
   for (const char* const ours :
        {"nm_flow_prefixes", "nm_flow_refused", "nm_flows", "nm_flow_zero",
-        "nm_flow_sockets", "nm_unrecorded", "nm_flow_stats",
-        "nm_flow_events"}) {
+        "nm_flow_sockets", "nm_unrecorded", "nm_flow_stats", "nm_flow_events",
+        "nm_known"}) {
     if (strcmp(map, ours) == 0) return true;
   }
   return absl::EndsWith(map, ".rodata");
@@ -287,6 +293,7 @@ absl::Status Follower::Load() {
                            options_.buffer_bytes);
   skeleton_->rodata->nm_flow_wakeup_bytes = options_.buffer_bytes / 16;
   SetFilter();
+  NETMETER_RETURN_IF_ERROR(PrepareForwarded());
   if (const int error = flows_bpf__load(skeleton_)) {
     return ObjectStatus(error, "load the BPF programs",
                         error == -EPERM ? "run as root" : "");
@@ -295,6 +302,30 @@ absl::Status Follower::Load() {
   events_ = ring_buffer__new(bpf_map__fd(skeleton_->maps.nm_flow_events),
                              OnEvent, this, nullptr);
   if (events_ == nullptr) return ErrnoStatus(errno, "map the ring buffer");
+  return absl::OkStatus();
+}
+
+absl::Status Follower::PrepareForwarded() {
+  bpf_program* const program = skeleton_->progs.nm_flow_forward;
+  PrepareForNetfilter(program);
+  bpf_program__set_autoload(program, options_.forwarded);
+  if (!options_.forwarded) return absl::OkStatus();
+  const nm_info& info = *maps_->view().info;
+  const std::string why_not = WhyNotForwarded(info);
+  if (!why_not.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("the meter does not count forwarded traffic: ", why_not));
+  }
+  NETMETER_ASSIGN_OR_RETURN(const uint32_t own, OwnNetworkInode());
+  if (info.uplinks_network != own) {
+    return absl::FailedPreconditionError(
+        "the meter counts forwarded traffic in another network namespace (run "
+        "this in that of netmeter-loader)");
+  }
+  const nm_config& config = skeleton_->rodata->nm_config;
+  const_cast<uint32_t&>(skeleton_->rodata->nm_client_uplinks) =
+      info.client_uplinks;
+  first_bytes_.emplace(config, options_.max_flows);
   return absl::OkStatus();
 }
 
@@ -332,7 +363,7 @@ absl::Status Follower::AddPrefixes() {
 
 void Follower::Refuse(uint32_t slot, uint64_t moves) {
   const uint64_t mark = moves + 1;
-  if (moves % 2 != 0) return;
+  if (moves % 2 != 0 || (slot & NM_SLOT_FORWARDED) != 0) return;
   bpf_map_update_elem(bpf_map__fd(skeleton_->maps.nm_flow_refused), &slot,
                       &mark, BPF_ANY);
 }
@@ -367,6 +398,7 @@ void Follower::Detach() {
   if (told_ / kSees != 0) Tell(-kSees);
   for (bpf_link* const link : links_) bpf_link__destroy(link);
   links_.clear();
+  for (UniqueFd& link : forward_links_) link = UniqueFd();
   if (told_ != 0) Tell(-kBegun);
 }
 
@@ -400,7 +432,20 @@ absl::Status Follower::Attach() {
   }
   Tell(kSees);
   ForgetTheKilled();
-  return absl::OkStatus();
+  return AttachForwarded();
+}
+
+absl::Status Follower::AttachForwarded() {
+  if (!options_.forwarded) return absl::OkStatus();
+  const int program = bpf_program__fd(skeleton_->progs.nm_flow_forward);
+  NETMETER_RETURN_IF_ERROR(
+      AttachToForward(program, kNetfilterIpv4, &forward_links_[0]));
+  return AttachToForward(program, kNetfilterIpv6, &forward_links_[1]);
+}
+
+std::string Follower::WireNameOf(const nm_flow_record& record) {
+  if (record.event.kind != NM_FLOW_FORWARDED) return "";
+  return first_bytes_->Take(record.state.id, record.event.end != NM_END_ACTIVE);
 }
 
 // libbpf reads while there are records, possibly for ever. It stops at an error, after
@@ -418,6 +463,11 @@ void Follower::Take(const void* data, size_t size) {
   // The limit is the number of flows. Further flows end by the time-out.
   if (event.type == NM_EVENT_SOCKET && released_.size() < options_.max_flows) {
     released_.insert(event.cookie);
+  }
+  if (event.type == NM_EVENT_BYTES && size >= sizeof(nm_flow_bytes)) {
+    nm_flow_bytes bytes;
+    memcpy(&bytes, data, sizeof(bytes));
+    first_bytes_->Add(bytes);
   }
   nm_flow_record record;
   if (event.type != NM_EVENT_RECORD || size < sizeof(record)) return;
@@ -492,6 +542,17 @@ uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
       break;
     case NM_FLOW_HANDSHAKE:
       if (idle || all) return NM_END_HANDSHAKE;
+      break;
+    case NM_FLOW_FORWARDED:
+      if (nm_flow_is_over(state.flags) &&
+          (all ||
+           (now_ns > state.last_ns && now_ns - state.last_ns > kLateNs))) {
+        return NM_END_CLOSED;
+      }
+      if (idle) {
+        return (state.flags & NM_FLOW_ESTABLISHED) != 0 ? NM_END_IDLE
+                                                        : NM_END_HANDSHAKE;
+      }
       break;
     default:
       if (idle && (state.flags & NM_FLOW_TOLD) == 0) return NM_END_IDLE;

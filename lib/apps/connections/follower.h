@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "bpf/flows.h"
 #include "lib/apps/connections/filter.h"
+#include "lib/apps/connections/first_bytes.h"
 #include "lib/base/unique_fd.h"
 #include "lib/reader/shared_maps.h"
 
@@ -56,6 +57,8 @@ struct FollowOptions {
   // fields are not used.
   SocketFilter filter;
   bool refuses = false;  // Refuse() is called
+  // Also flows that this host forwards, if the meter counts forwarded packets.
+  bool forwarded = false;
 };
 
 // Traffic of one series that is in no record, for one reason. A series may have several,
@@ -70,7 +73,9 @@ class Follower {
   using Body = std::function<void(const nm_flow_record&)>;
 
   // NotFound without a meter. PermissionDenied for every user except root.
-  // FailedPrecondition if the meter has another version, or its cgroup cannot be found.
+  // FailedPrecondition if the meter has another version, its cgroup cannot be found, or
+  // forwarded flows are in another network namespace. Unimplemented if the meter does not
+  // count forwarded packets.
   // Loads and attaches, which takes about half a second.
   static absl::StatusOr<std::unique_ptr<Follower>> Start(
       const FollowOptions& options);
@@ -88,6 +93,10 @@ class Follower {
   // After it, the records and Unrecorded() contain everything that was counted.
   absl::Status Stop(const Body& body);
 
+  // The name of a forwarded connection's destination by its first bytes, as it was sent.
+  // Valid within body(record) alone.
+  std::string WireNameOf(const nm_flow_record& record);
+
   // No more records of this series. `moves`: nm_stats.moves before its name was read; the
   // next move ends the refusal.
   void Refuse(uint32_t slot, uint64_t moves);
@@ -104,7 +113,9 @@ class Follower {
   void SetFilter();
   absl::Status AddPrefixes();
   absl::Status ReuseMaps();
+  absl::Status PrepareForwarded();
   absl::Status Attach();
+  absl::Status AttachForwarded();
   void Detach();
   void Tell(uint32_t amount);
   void ForgetTheKilled();
@@ -129,6 +140,8 @@ class Follower {
   uint32_t* followers_ = nullptr;  // nm_followers of the meter
   uint32_t told_ = 0;              // the part of it that is this follower's
   std::vector<bpf_link*> links_;
+  UniqueFd forward_links_[2];  // IPv4, IPv6
+  std::optional<FirstBytes> first_bytes_;
   ring_buffer* events_ = nullptr;
   const Body* body_ = nullptr;  // of the running call
   int left_ = 0;                // records that this call may still read

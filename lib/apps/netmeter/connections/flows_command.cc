@@ -51,6 +51,9 @@ pid of the process that made the socket, or only the pid if it has ended. On a
 terminal, lines fit the width: a narrow one shows fewer columns. A file or a pipe
 gets all columns. docs/connections.md lists the fields of --json.
 
+With --forwarded, records of kind "forwarded" have what this host forwards for others:
+LOCAL is the client, REMOTE its peer, and SERVICE the interface of the client.
+
 This command needs root: it loads its own BPF programs, which go when it ends or is
 killed. While it does not run, it costs nothing. But after it was killed, each packet
 costs a little more until a load that changes something, or until another netmeter
@@ -103,6 +106,8 @@ class FlowsCommand : public Command {
         .InRange(0, 65535, Option::InHelp::kNo);
     flags->AddOption("--protocol", &protocols_, "tcp, udp, icmp or sctp")
         .Type("NAME");
+    flags->AddFlag("--forwarded", &follow_.forwarded,
+                   "Also flows that this host forwards, if there are uplinks");
     const Option json = flags->AddFlag(
         "--json", &json_,
         "One JSON array, one line per record; with --follow only lines");
@@ -216,7 +221,7 @@ class FlowsCommand : public Command {
     const Follower::Body body = [this,
                                  &follower](const nm_flow_record& record) {
       const uint64_t moves = names_->Moves();
-      const FlowRow row = names_->RowOf(record);
+      const FlowRow row = names_->RowOf(record, follower.WireNameOf(record));
       if (WantsSeries(row)) {
         Emit(row);
       } else {

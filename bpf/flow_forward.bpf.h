@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Adding a forwarded packet to its flow.
+ *
+ * The program runs at netfilter's FORWARD, next to the meter's own (forward.bpf.c), for
+ * the same packets and with the same bytes. There each end has its own address: source
+ * NAT of this host comes later, and destination NAT is done. A flow has the interfaces
+ * and the uplinks of both ends in its key. So a connection that takes another uplink, or
+ * comes back by another one, has a flow for each pair, and no flow ever moves.
+ *
+ * The local end of a flow is the client: the end whose interface leads to clients
+ * (forwarded_clients), or else the one that is in no uplink. If the interfaces do not
+ * tell, the key has the lower end as local, and NM_FLOW_SWAPPED says that the other end
+ * has sent first.
+ *
+ * No socket tells when a connection ends. Its packets do: FINs of both ends, or a RST.
+ * Late packets may follow these, so user space ends the flow after a moment of silence.
+ * A SYN on the same ports ends it at once.
+ */
+#ifndef NETMETER_BPF_FLOW_FORWARD_BPF_H_
+#define NETMETER_BPF_FLOW_FORWARD_BPF_H_
+
+#include "bpf/flow_table.bpf.h"
+#include "bpf/forward.bpf.h"
+#include "bpf/rules.bpf.h"
+
+#define NM_FIRST_PACKETS 3 /* of a client: a ClientHello may take two */
+#define ARPHRD_ETHER 1
+#define NO_MAC_HEADER 0xffff
+
+/* A kfunc of 6.4 and newer, as all of this. */
+extern int bpf_dynptr_from_skb(struct sk_buff *skb, __u64 flags,
+                               struct bpf_dynptr *packet) __ksym __weak;
+
+/* A packet, and what is known about it. */
+struct nm_passing {
+  struct nm_flow_key key;
+  __u32 bytes; /* on the link */
+  __u32 segments;
+  __u32 header; /* bytes of all headers from IP on; TCP only */
+  __u32 seq;
+  __u8 tcp_flags;
+  bool sends;   /* the local end of the key has sent it */
+  bool is_even; /* the interfaces do not tell the client */
+};
+
+/* --- Its ends ---------------------------------------------------------------- */
+
+/* How surely a client is behind an interface of this uplink. */
+static __always_inline __u32 rank_of(__u32 uplink) {
+  if (nm_client_uplinks >> uplink & 1) return 2;
+  return uplink == NM_UPLINK_NONE || uplink == NM_UPLINK_OTHER;
+}
+
+static __always_inline void read_addresses(const unsigned char *ip, bool ipv4,
+                                           bool sends,
+                                           struct nm_flow_key *key) {
+  if (ipv4) {
+    key->local[2] = key->remote[2] = bpf_htonl(0xffff);
+    bpf_probe_read_kernel(&key->local[3], 4, ip + (sends ? 12 : 16));
+    bpf_probe_read_kernel(&key->remote[3], 4, ip + (sends ? 16 : 12));
+  } else {
+    bpf_probe_read_kernel(key->local, 16, ip + (sends ? 8 : 24));
+    bpf_probe_read_kernel(key->remote, 16, ip + (sends ? 24 : 8));
+  }
+}
+
+static __always_inline bool is_lower(const __u32 a[4], __u16 a_port,
+                                     const __u32 b[4], __u16 b_port) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    __u32 word = a[i], other = b[i];
+
+    barrier_var(word); /* else clang selects an address, and not a word */
+    barrier_var(other);
+    if (word != other) return word < other;
+  }
+  return a_port < b_port;
+}
+
+/* Only the first fragment has a transport header. */
+static __always_inline bool has_ports(const unsigned char *ip, bool ipv4,
+                                      __u8 protocol) {
+  __be16 fragment = 0;
+
+  if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP &&
+      protocol != IPPROTO_SCTP && protocol != IPPROTO_UDPLITE &&
+      protocol != IPPROTO_DCCP)
+    return false;
+  if (ipv4) bpf_probe_read_kernel(&fragment, 2, ip + 6);
+  return !(fragment & bpf_htons(0x1fff));
+}
+
+/* Copies bytes of the transport header. They may be outside of the linear part. */
+static __always_inline bool read_transport(struct sk_buff *skb, __u32 offset,
+                                           void *to, const __u32 length) {
+  struct bpf_dynptr packet;
+
+  if (offset + length <= skb->len - skb->data_len)
+    return !bpf_probe_read_kernel(to, length,
+                                  skb->head + skb->network_header + offset);
+  return !bpf_dynptr_from_skb(skb, 0, &packet) &&
+         !bpf_dynptr_read(to, length, &packet, offset, 0);
+}
+
+/* Not inline, as the functions below, because the stack is scarce. */
+static __noinline int read_passing(struct sk_buff *skb,
+                                   const struct nf_hook_state *state,
+                                   struct nm_passing *p) {
+  const bool ipv4 = state->pf == NFPROTO_IPV4;
+  struct nm_forwarded_key pair = {};
+  __u32 in, out;
+  __u64 from, to;
+  const unsigned char *ip = skb->head + skb->network_header;
+  struct nm_flow_key *key = &p->key;
+  __be32 numbers[3] = {}; /* sequence, acknowledgement, flags */
+  __u32 ports = 0, source, destination;
+  __u32 offset, jumbo = 0;
+
+  interfaces_of(skb, state, &pair);
+  in = pair.uplinks >> 4;
+  out = pair.uplinks & 0xf;
+  from = pair.in;
+  to = pair.out;
+  p->bytes = wire_size(skb, ipv4, &p->segments);
+  key->kind = NM_FLOW_FORWARDED;
+  offset = ip_header(ip, ipv4, &key->protocol, &jumbo) & 0xffff;
+  if (has_ports(ip, ipv4, key->protocol)) {
+    read_transport(skb, offset, &ports, sizeof(ports));
+    if (key->protocol == IPPROTO_TCP &&
+        read_transport(skb, offset + 4, numbers, sizeof(numbers))) {
+      p->seq = bpf_ntohl(numbers[0]);
+      p->header = offset + (bpf_ntohl(numbers[2]) >> 28) * 4;
+      p->tcp_flags = bpf_ntohl(numbers[2]) >> 16;
+    }
+  }
+  source = bpf_ntohl(ports) >> 16;
+  destination = bpf_ntohl(ports) & 0xffff;
+  p->is_even = rank_of(in) == rank_of(out);
+  p->sends = p->is_even || rank_of(in) > rank_of(out);
+  read_addresses(ip, ipv4, p->sends, key);
+  if (p->is_even && is_lower(key->remote, destination, key->local, source)) {
+    p->sends = false;
+    read_addresses(ip, ipv4, false, key);
+  }
+  key->local_port = p->sends ? source : destination;
+  key->remote_port = p->sends ? destination : source;
+  barrier_var(from); /* as in is_lower() */
+  barrier_var(to);
+  key->cookie =
+      p->sends ? NM_FLOW_INTERFACES(from, to) : NM_FLOW_INTERFACES(to, from);
+  key->uplinks =
+      p->sends ? NM_FORWARDED_INDEX(in, out) : NM_FORWARDED_INDEX(out, in);
+  return 0;
+}
+
+/* --- Its flow ---------------------------------------------------------------- */
+
+static __always_inline bool is_opening(const struct nm_passing *p) {
+  return p->key.protocol == IPPROTO_TCP &&
+         (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
+}
+
+/* What will name the destination: a rule for the end that is not the client, or the first
+ * bytes that the client sends. */
+static __always_inline void find_name(const struct nm_passing *p,
+                                      struct nm_beginning *beginning) {
+  const bool swapped = p->is_even && !p->sends;
+  const __u32 port = swapped ? p->key.local_port : p->key.remote_port;
+  __u32 rule = NM_NAME_EMPTY;
+
+  if (nm_config.rules_count)
+    rule = match_rules(swapped ? p->key.local : p->key.remote, port,
+                       p->key.protocol);
+  beginning->destination = rule;
+  beginning->yields = !!(rule & NM_RULE_YIELDS);
+  if ((!beginning->destination || beginning->yields) && is_opening(p) &&
+      (p->is_even || p->sends) && nm_protocol_of(port))
+    beginning->first_bytes = NM_FIRST_PACKETS;
+}
+
+static __noinline int begin_passing(const struct nm_passing *p) {
+  struct nm_beginning beginning = {};
+
+  if (!p) return 0;
+  beginning.now_ns = bpf_ktime_get_ns();
+  __builtin_memcpy(beginning.ends.local, p->key.local,
+                   sizeof(beginning.ends.local));
+  __builtin_memcpy(beginning.ends.remote, p->key.remote,
+                   sizeof(beginning.ends.remote));
+  beginning.ends.local_port = p->key.local_port;
+  beginning.ends.remote_port = p->key.remote_port;
+  if (p->key.protocol != IPPROTO_TCP || is_opening(p))
+    beginning.flags = p->sends ? NM_FLOW_OPENED : NM_FLOW_ACCEPTED;
+  else
+    beginning.flags = NM_FLOW_PARTIAL;
+  if (!is_opening(p)) beginning.flags |= NM_FLOW_ESTABLISHED;
+  if (!p->sends)
+    beginning.flags |= p->is_even ? NM_FLOW_SWAPPED : NM_FLOW_STRANGER;
+  find_name(p, &beginning);
+  return begin_flow(&p->key, &beginning);
+}
+
+/* Under the lock. */
+static __always_inline void add_passing_to_flow(struct nm_flow_state *state,
+                                                const struct nm_passing *p,
+                                                __u64 now_ns, __u32 tick) {
+  if (p->sends) {
+    state->counts.tx_bytes += p->bytes;
+    state->counts.tx_packets += p->segments;
+    state->tx_tcp_flags |= p->tcp_flags;
+  } else {
+    state->counts.rx_bytes += p->bytes;
+    state->counts.rx_packets += p->segments;
+    state->rx_tcp_flags |= p->tcp_flags;
+  }
+  if (state->last_ns < now_ns) {
+    state->last_ns = now_ns;
+    state->tick = tick;
+  }
+  state->slot = NM_SLOT_FORWARDED | p->key.uplinks;
+  if (p->tcp_flags & TCP_FLAG_FIN) {
+    if (p->sends && !(state->flags & NM_FLOW_FIN_RECEIVED))
+      state->flags |= NM_FLOW_FIN_OURS_FIRST;
+    state->flags |= p->sends ? NM_FLOW_FIN_SENT : NM_FLOW_FIN_RECEIVED;
+  }
+  if (p->tcp_flags & TCP_FLAG_RST)
+    state->flags |= p->sends ? NM_FLOW_RST_SENT : NM_FLOW_RST_RECEIVED;
+  if (!(state->flags & NM_FLOW_ESTABLISHED) &&
+      (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_ACK &&
+      (state->tx_tcp_flags & state->rx_tcp_flags & TCP_FLAG_SYN)) {
+    state->flags |= NM_FLOW_ESTABLISHED;
+    state->established_ns = now_ns;
+  }
+}
+
+/* The address of the sender on an Ethernet; 0: none. Its low 48 bits in memory. */
+static __always_inline __u64 mac_of(struct sk_buff *skb,
+                                    const struct net_device *in) {
+  __u64 mac = 0;
+
+  if (in && in->type == ARPHRD_ETHER && skb->mac_header != NO_MAC_HEADER)
+    bpf_probe_read_kernel(&mac, 6, skb->head + skb->mac_header + 6);
+  return mac;
+}
+
+enum nm_passed {
+  NM_PASSED,
+  NM_PASSED_NAMING, /* ... and it may name the destination */
+  NM_PASS_OVER,     /* it begins another flow, and this one is over */
+  NM_PASS_NOT,      /* it has no flow */
+};
+
+/* Adds a packet to its flow, if possible. `mac`: of the end that has sent it. */
+static __noinline int pass(const struct nm_passing *p, __u64 mac,
+                           __u32 *reason) {
+  const __u32 tick = bpf_jiffies64();
+  __u64 id, now_ns = 0;
+  enum nm_passed passed = NM_PASSED;
+  struct nm_flow_state *state;
+  struct nm_flow *flow;
+
+  if (!p || !reason) return NM_PASS_NOT;
+  *reason = NM_UNRECORDED_FULL;
+  flow = bpf_map_lookup_elem(&nm_flows, &p->key);
+  if (!flow) {
+    if (begin_passing(p) == NM_NO_ROOM) return NM_PASS_NOT;
+    flow = bpf_map_lookup_elem(&nm_flows, &p->key);
+    if (!flow) return NM_PASS_NOT;
+  }
+  /* Reading the clock takes a fifth of the time of a packet, so a flow does it once in a
+   * tick. */
+  if (*(volatile __u32 *)&flow->state.tick != tick ||
+      (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_FIN | TCP_FLAG_RST)) ||
+      !(*(volatile __u32 *)&flow->state.flags & NM_FLOW_ESTABLISHED))
+    now_ns = bpf_ktime_get_ns();
+  id = id_of_key(&p->key);
+  bpf_spin_lock(&flow->lock);
+  state = &flow->state;
+  if (state->id != id || (state->flags & NM_FLOW_GONE)) {
+    passed = NM_PASS_NOT;
+    *reason = NM_UNRECORDED_LATE;
+  } else if (is_opening(p) && nm_flow_is_over(state->flags)) {
+    passed = NM_PASS_OVER;
+    *reason = NM_UNRECORDED_LATE;
+  } else {
+    add_passing_to_flow(state, p, now_ns, tick);
+    if (p->sends != !!(state->flags & NM_FLOW_SWAPPED)) {
+      if (mac) __builtin_memcpy(state->mac, &mac, sizeof(state->mac));
+      if (state->first_bytes && p->bytes > p->header) {
+        state->first_bytes--;
+        passed = NM_PASSED_NAMING;
+      }
+    }
+  }
+  bpf_spin_unlock(&flow->lock);
+  return passed;
+}
+
+/* Hands the payload to user space, which reads the name of the destination from it. */
+static __noinline int send_first_bytes(struct sk_buff *skb,
+                                       const struct nm_passing *p) {
+  const bool swapped = p->is_even && !p->sends;
+  struct nm_flow_bytes *bytes;
+  struct bpf_dynptr packet;
+  __u32 length = skb->len - p->header;
+
+  if (length > NM_FLOW_BYTES) length = NM_FLOW_BYTES;
+  bytes = bpf_ringbuf_reserve(&nm_flow_events, sizeof(*bytes), 0);
+  if (!bytes) return 0; /* the flow stays unnamed */
+  __builtin_memset(&bytes->event, 0, sizeof(bytes->event));
+  bytes->event.type = NM_EVENT_BYTES;
+  bytes->event.cookie = id_of_key(&p->key);
+  bytes->seq = p->seq;
+  bytes->length = length;
+  bytes->port = swapped ? p->key.local_port : p->key.remote_port;
+  if (bpf_dynptr_from_skb(skb, 0, &packet) ||
+      bpf_dynptr_read(bytes->bytes, length, &packet, p->header, 0))
+    bpf_ringbuf_discard(bytes, BPF_RB_NO_WAKEUP);
+  else
+    bpf_ringbuf_submit(bytes, wakeup_of_reader());
+  return 0;
+}
+
+/* Counts a packet that has no flow. */
+static __noinline int add_passing_to_rest(const struct nm_passing *p,
+                                          __u32 reason) {
+  struct nm_flow_counts counts = {};
+
+  if (!p) return 0;
+  if (p->sends) {
+    counts.tx_bytes = p->bytes;
+    counts.tx_packets = p->segments;
+  } else {
+    counts.rx_bytes = p->bytes;
+    counts.rx_packets = p->segments;
+  }
+  return add_rest(NM_SLOT_FORWARDED | p->key.uplinks, p->key.cookie, reason, 0,
+                  &counts);
+}
+
+static __always_inline void follow_forwarded(struct bpf_nf_ctx *ctx) {
+  const struct nf_hook_state *state = ctx->state;
+  struct sk_buff *skb = ctx->skb;
+  struct nm_passing p = {};
+  struct nm_ending ending = {};
+  __u32 reason = 0;
+  __u64 mac;
+  int passed;
+
+  read_passing(skb, state, &p);
+  mac = mac_of(skb, state->in);
+  passed = pass(&p, mac, &reason);
+  if (passed == NM_PASS_OVER) {
+    ending.now_ns = bpf_ktime_get_ns();
+    ending.end = NM_END_CLOSED;
+    end_flow(&p.key, &ending);
+    passed = pass(&p, mac, &reason);
+  }
+  if (passed == NM_PASSED_NAMING)
+    send_first_bytes(skb, &p);
+  else if (passed != NM_PASSED)
+    add_passing_to_rest(&p, reason);
+}
+
+#endif /* NETMETER_BPF_FLOW_FORWARD_BPF_H_ */
