@@ -41,7 +41,7 @@ RUN_PACKAGES=(
 BUILD_PACKAGES=("${COMPILE_PACKAGES[@]}" "${RUN_PACKAGES[@]}")
 CORE_TEST_PACKAGES=(
   # the kernels of test/kernels
-  qemu-system-x86 busybox-static dash cpio xz-utils zstd
+  qemu-system-x86 busybox-static dash cpio xz-utils zstd nftables
   debian-archive-keyring
   # second opinions: system call counts
   python3-protobuf strace
