@@ -4,6 +4,7 @@
 // linked without shared libraries.
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -71,6 +72,8 @@ void IgnoreFirstSignals() {
 // any capability.
 absl::Status BecomeNobody() {
   if (geteuid() == 0) {
+    // Also empties the bounding set, which nobody may not.
+    NETMETER_RETURN_IF_ERROR(DropPrivileges({CAP_SETUID, CAP_SETGID}));
     const auto nobody = FindUserByName("nobody");
     if (nobody) BecomeUser(*nobody);
   }

@@ -16,11 +16,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/apps/connections/filter.h"
 #include "lib/apps/connections/flow.h"
 #include "lib/apps/connections/follower.h"
 #include "lib/apps/netmeter/commands.h"
+#include "lib/apps/netmeter/connections/ipfix_child.h"
 #include "lib/apps/netmeter/options.h"
 #include "lib/apps/netmeter/uplinks.h"
 #include "lib/base/status_util.h"
@@ -65,7 +67,15 @@ Examples:
   netmeter flows --duration 60
   netmeter flows --follow --service subscriberdb
   netmeter flows --follow --json > flows.jsonl
+  netmeter flows --ipfix 192.0.2.1:4739 --active 60
 )";
+
+std::string WrongNumber(const std::string& text) {
+  uint32_t number;
+  return absl::SimpleAtoi(text, &number)
+             ? ""
+             : absl::StrCat("expected a number, not '", text, "'");
+}
 
 volatile sig_atomic_t stopped = 0;
 void OnSignal(int) { stopped = 1; }
@@ -113,11 +123,14 @@ class FlowsCommand : public Command {
         "One JSON array, one line per record; with --follow only lines");
     const Option units = AddUnits(flags, &sizes_);
     units.Excludes(json);
-    flags
-        ->AddFlag("--protobuf", &protobuf_,
-                  "Messages of lib/flows/flows.proto, each after its length")
-        .Excludes(json)
-        .Excludes(units);
+    const Option protobuf =
+        flags
+            ->AddFlag(
+                "--protobuf", &protobuf_,
+                "Messages of lib/flows/flows.proto, each after its length")
+            .Excludes(json)
+            .Excludes(units);
+    DeclareIpfix(flags, {json, units, protobuf});
     flags
         ->AddOption("--label", &labels_,
                     "With --json or --protobuf: a label of each record")
@@ -148,6 +161,10 @@ class FlowsCommand : public Command {
 
   absl::Status CheckOptions() override {
     NETMETER_RETURN_IF_ERROR(CheckPinDir(follow_.pin_dir));
+    if (!labels_.empty() && !json_ && !protobuf_) {
+      return absl::InvalidArgumentError("--label: needs --json or --protobuf");
+    }
+    if (!collector_.empty()) follows_ = protobuf_ = true;
     if (!follows_ && duration_ == 0) {
       return absl::InvalidArgumentError("--follow or --duration is needed");
     }
@@ -178,9 +195,6 @@ class FlowsCommand : public Command {
       }
       transports_.push_back(transport);
     }
-    if (!labels_.empty() && IsTable()) {
-      return absl::InvalidArgumentError("--label: needs --json or --protobuf");
-    }
     auto origin = Origin::Make(labels_);
     if (!origin.ok()) return origin.status();
     origin_ = *std::move(origin);
@@ -206,6 +220,12 @@ class FlowsCommand : public Command {
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       sigaction(signal, &action, nullptr);
+    }
+    pid_t ipfix = 0;
+    if (!collector_.empty()) {
+      const auto child = StartIpfix(IpfixArguments());
+      if (!child.ok()) return Fail(child.status().message());
+      ipfix = *child;
     }
     auto started = Follower::Start(follow_);
     if (!started.ok()) return Fail(started.status().message());
@@ -243,10 +263,54 @@ class FlowsCommand : public Command {
       if (follows_) Flush();
       if (exit_status_ == 0 && WaitForLostReader({})) exit_status_ = kExitError;
     }
-    return Finish(&follower, body, status);
+    const int exit_status = Finish(&follower, body, status);
+    return ipfix == 0 ? exit_status : std::max(exit_status, FinishIpfix(ipfix));
   }
 
  private:
+  void DeclareIpfix(Flags* flags, const std::vector<Option>& formats) {
+    const Option collector =
+        flags
+            ->AddOption("--ipfix", &collector_,
+                        "Send records to this collector of IPFIX at once\n"
+                        "(needs netmeter-ipfix)")
+            .Type("HOST:PORT");
+    for (const Option& format : formats) collector.Excludes(format);
+    flags
+        ->AddOption("--ipfix-protocol", &ipfix_protocol_,
+                    "How it listens (default: udp)")
+        .Type("NAME")
+        .OneOf({"udp", "tcp"})
+        .Needs(collector);
+    flags
+        ->AddOption("--ipfix-domain", &ipfix_domain_,
+                    "The observation domain (default: 0)")
+        .Type("N")
+        .Check(WrongNumber)
+        .Needs(collector);
+    flags
+        ->AddOption("--ipfix-enterprise", &ipfix_enterprise_,
+                    "The enterprise number of elements with names")
+        .Type("N")
+        .Check(WrongNumber)
+        .Needs(collector);
+  }
+
+  // netmeter-ipfix knows the defaults.
+  std::vector<std::string> IpfixArguments() const {
+    std::vector<std::string> arguments;
+    for (const auto& [option, value] :
+         {std::make_pair("--protocol", &ipfix_protocol_),
+          std::make_pair("--domain", &ipfix_domain_),
+          std::make_pair("--enterprise", &ipfix_enterprise_)}) {
+      if (value->empty()) continue;
+      arguments.push_back(option);
+      arguments.push_back(*value);
+    }
+    arguments.push_back(collector_);
+    return arguments;
+  }
+
   bool IsTable() const { return !json_ && !protobuf_; }
 
   int Finish(Follower* follower, const Follower::Body& body,
@@ -356,6 +420,7 @@ class FlowsCommand : public Command {
   bool follows_ = false;
   bool json_ = false;
   bool protobuf_ = false;
+  std::string collector_, ipfix_protocol_, ipfix_domain_, ipfix_enterprise_;
   SizeOptions sizes_;
   SizeUnits units_ = SizeUnits::kBinary;
   double duration_ = 0;
