@@ -26,7 +26,7 @@ Sum = collections.namedtuple("Sum", "bytes packets")
 
 BUFFER = 2_000_000  # of a collector's socket: a busy host delays its process
 
-OWN_ELEMENTS = ("serviceName", "destinationName", "uplinkName", "serviceKind")
+OWN_ELEMENTS = ("serviceName", "destinationName", "uplinkName", "serviceKind", "clientName", "clientPeer")
 
 
 def wait_for(condition, what, seconds=60):

@@ -16,7 +16,7 @@ import collectors
 import lab
 import tools
 from collectors import Sum
-from flows_traffic import THERE, TCP, UDP, aborted, datagrams, echo, exchange, pings, refused, serve
+from flows_traffic import HERE, THERE, TCP, UDP, aborted, datagrams, echo, exchange, pings, refused, serve
 
 # Where `netmeter` finds it.
 BIN = os.path.dirname(lab.path("lib/apps/ipfix/netmeter-ipfix"))
@@ -45,12 +45,25 @@ class FlowsIpfixTest(unittest.TestCase):
             servers = socket.create_server((THERE, TCP)), socket.create_server((THERE6, TCP), family=socket.AF_INET6)
             udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             udp.bind((THERE, UDP))
+        cls.add_lan()
         cls.meter = lab.Meter("ipfix")
         cls.addClassCleanup(cls.meter.close)
-        cls.meter.load()
+        cls.meter.load({"uplinks": {"wan": ["gate"], "lan": ["lan0"]}, "forwarded_clients": ["lan"]})
         for server in servers:
             threading.Thread(target=serve, args=(server,), daemon=True).start()
         threading.Thread(target=echo, args=(udp,), daemon=True).start()
+
+    @classmethod
+    def add_lan(cls):
+        """Behind this host, which forwards to the cloud."""
+        cls.lan = lab.Network()
+        cls.lan.join("lan0", "host0", 3)
+        cls.lan.join_ipv6("lan0", "host0", 3)
+        lab.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+        cls.lan.run("ip", "route", "add", "default", "via", "10.77.3.1")
+        cls.lan.run("ip", "-6", "route", "add", "default", "via", "fd77:3::1")
+        cls.cloud.run("ip", "route", "add", "10.77.3.0/24", "via", HERE)
+        cls.cloud.run("ip", "-6", "route", "add", "fd77:3::/64", "via", "fd77:0::1")
 
     def start(self, *options, path=BIN):
         """A follower; its stderr is in the file errors."""
@@ -115,12 +128,42 @@ class FlowsIpfixTest(unittest.TestCase):
             key = tuple(row[name.lower()] for name in collectors.OWN_ELEMENTS)
             old = names.get(key, Sum(0, 0))
             names[key] = Sum(old.bytes + row["bytes"], old.packets + row["packets"])
-        of_names = lambda row: tuple(row.get(name, "") for name in ("service", "destination", "uplink", "kind"))
+        fields = ("service", "destination", "uplink", "kind", "client_name", "client_peer")
+        of_names = lambda row: tuple(row.get(name, "") for name in fields)
         self.assertEqual(names, sums(rows, of_names))
         self.assertTrue(all(service for service, *_ in names))
         found = over_tcp()
         self.assertEqual(tcp.domain, 9)
         self.assertEqual(Sum(sum(row["octetDeltaCount"] for row in found), sum(row["packetDeltaCount"] for row in found)), wanted)
+
+    def test_forwarded_flows_have_the_client_and_its_frames_address(self):
+        collector, named = collectors.Nfcapd(self), collectors.Nfacctd(self)
+        records = self.follow("--follow", "--json", "--forwarded")
+        senders = [self.follow("--ipfix", one.address, "--forwarded") for one in (collector, named)]
+        with self.lan.inside():
+            exchange(30)
+            exchange(20, 3000, (THERE6, TCP))
+            datagrams(10)
+        self.meter.inside(exchange, 10)
+        for follower in [*senders, records]:
+            self.finish(follower)
+        with open(records.file, encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        ((_, wanted),) = sums(rows, lambda row: None).items()
+        found = collector.stop()
+        self.assertEqual(Sum(sum(row["in_bytes"] for row in found), sum(row["in_packets"] for row in found)), wanted)
+        lan, gate = socket.if_nametoindex("lan0"), socket.if_nametoindex("gate")
+        ways = collections.Counter((row["input_snmp"], row["output_snmp"]) for row in found)
+        self.assertEqual(ways, {(lan, gate): 60, (gate, lan): 60, (0, gate): 10, (gate, 0): 10})
+        macs = {(row["input_snmp"], row.get("in_src_mac"), row.get("out_dst_mac")) for row in found if lan in (row["input_snmp"], row["output_snmp"])}
+        none, client = "00:00:00:00:00:00", "02:00:00:00:03:02"
+        self.assertEqual(macs, {(lan, client, none), (gate, none, client)})
+        names = collections.defaultdict(lambda: Sum(0, 0))
+        for row in named.stop():
+            key = row["servicename"], row["uplinkname"], row["servicekind"]
+            names[key] = Sum(names[key].bytes + row["bytes"], names[key].packets + row["packets"])
+        self.assertEqual(names, sums(rows, lambda row: (row["service"], row["uplink"], row["kind"])))
+        self.assertIn(("lan0", "wan", "forwarded"), names)
 
     def test_the_sender_is_nobody_without_capabilities(self):
         collector = collectors.Nfcapd(self)

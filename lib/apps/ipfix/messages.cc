@@ -5,13 +5,17 @@
 #include <fixbuf/public.h>
 #include <netinet/in.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "lib/base/status_util.h"
 
 namespace netmeter {
@@ -43,18 +47,25 @@ struct Data {
   uint8_t protocol;
   uint8_t direction;
   uint8_t end_reason;
-  uint8_t padding[7];
+  uint8_t source_mac[6];
+  uint8_t post_destination_mac[6];
+  uint8_t padding[3];
   fbVarfield_t service;
   fbVarfield_t destination;
   fbVarfield_t uplink;
   fbVarfield_t kind;
+  fbVarfield_t client_name;
+  fbVarfield_t client_peer;
 };
-static_assert(offsetof(Data, service) == 96, "a gap that no element describes");
+static_assert(offsetof(Data, service) == 104,
+              "a gap that no element describes");
 
 // An element with one of these is only in templates that have it, too.
 constexpr uint32_t kIpv4 = 1;
 constexpr uint32_t kIpv6 = 2;
-constexpr uint32_t kInternal = 4;  // not sent
+constexpr uint32_t kSourceMac = 4;
+constexpr uint32_t kDestinationMac = 8;
+constexpr uint32_t kInternal = 16;  // not sent
 constexpr uint32_t kAll = ~uint32_t{0};
 
 char* Name(const char* name) { return const_cast<char*>(name); }
@@ -76,22 +87,40 @@ const fbInfoElementSpec_t kElements[] = {
     {Name("protocolIdentifier"), 1, 0},
     {Name("flowDirection"), 1, 0},
     {Name("flowEndReason"), 1, 0},
-    {Name("paddingOctets"), 7, kInternal},
+    {Name("sourceMacAddress"), 6, kSourceMac},
+    {Name("postDestinationMacAddress"), 6, kDestinationMac},
+    {Name("paddingOctets"), 3, kInternal},
     {Name("serviceName"), FB_IE_VARLEN, 0},
     {Name("destinationName"), FB_IE_VARLEN, 0},
     {Name("uplinkName"), FB_IE_VARLEN, 0},
     {Name("serviceKind"), FB_IE_VARLEN, 0},
+    {Name("clientName"), FB_IE_VARLEN, 0},
+    {Name("clientPeer"), FB_IE_VARLEN, 0},
     FB_IESPEC_NULL,
 };
 
 // The elements of the enterprise, numbered from 1 on. A number is never used again.
 constexpr const char* kOwnElements[] = {"serviceName", "destinationName",
-                                        "uplinkName", "serviceKind"};
+                                        "uplinkName",  "serviceKind",
+                                        "clientName",  "clientPeer"};
 
-// Template ids. Those of data sets begin at 256.
-constexpr uint16_t kIpv4Template = 256;
-constexpr uint16_t kIpv6Template = 257;
+// The templates have the ids from 256 on, as RFC 7011 says.
+constexpr uint32_t kTemplates[] = {
+    kIpv4,
+    kIpv6,
+    kIpv4 | kSourceMac,
+    kIpv6 | kSourceMac,
+    kIpv4 | kDestinationMac,
+    kIpv6 | kDestinationMac,
+};
+constexpr uint16_t kFirstTemplate = 256;
 constexpr uint16_t kInternalTemplate = 1000;
+
+uint16_t TemplateOf(uint32_t flags) {
+  const auto* const found =
+      std::find(std::begin(kTemplates), std::end(kTemplates), flags);
+  return static_cast<uint16_t>(kFirstTemplate + (found - kTemplates));
+}
 
 // Bytes of a data record, without its names.
 size_t FixedBytes(uint32_t flags) {
@@ -168,6 +197,20 @@ void SetAddresses(const std::string& source, const std::string& destination,
   inet_pton(AF_INET6, destination.c_str(), &data->destination6);
 }
 
+// FlowRecord has no value for the only kind that is no series.
+absl::string_view KindOf(const FlowRecord& record) {
+  if (record.service.empty()) return "";
+  return record.kind == static_cast<Kind>(-1) ? "forwarded"
+                                              : KindName(record.kind);
+}
+
+// Six bytes, or none.
+std::string MacOf(const FlowRecord& record) {
+  const std::string digits =
+      absl::StrReplaceAll(record.client_mac, {{":", ""}});
+  return digits.size() == 12 ? absl::HexStringToBytes(digits) : "";
+}
+
 Data DataOf(const FlowRecord& record, bool tx) {
   Data data = {};
   data.start_ms = record.start_ns / 1000000;
@@ -178,8 +221,8 @@ Data DataOf(const FlowRecord& record, bool tx) {
                     *destination = &record.remote_address;
   data.source_port = record.local_port;
   data.destination_port = record.remote_port;
-  const auto interface = static_cast<uint32_t>(record.interface_index);
-  data.egress = interface;
+  data.ingress = static_cast<uint32_t>(record.client_interface);
+  data.egress = static_cast<uint32_t>(record.interface_index);
   if (!tx) {
     std::swap(source, destination);
     std::swap(data.source_port, data.destination_port);
@@ -194,7 +237,12 @@ Data DataOf(const FlowRecord& record, bool tx) {
   data.service = Varfield(record.service);
   data.destination = Varfield(record.destination);
   data.uplink = Varfield(record.uplink);
-  data.kind = Varfield(record.service.empty() ? "" : KindName(record.kind));
+  data.kind = Varfield(KindOf(record));
+  data.client_name = Varfield(record.client_name);
+  data.client_peer = Varfield(record.client_peer);
+  const std::string mac = MacOf(record);
+  memcpy(tx ? data.source_mac : data.post_destination_mac, mac.data(),
+         mac.size());
   return data;
 }
 
@@ -240,23 +288,24 @@ absl::Status Messages::Init(const MessageOptions& options) {
   fixbuf.session = fbSessionAlloc(fixbuf.model);
   // Before the templates, which a session keeps for each domain.
   fbSessionSetDomain(fixbuf.session, options.domain);
-  GError* error = nullptr;
-  const std::pair<uint16_t, uint32_t> templates[] = {{kInternalTemplate, kAll},
-                                                     {kIpv4Template, kIpv4},
-                                                     {kIpv6Template, kIpv6}};
-  for (const auto& [id, flags] : templates) {
+  const auto add = [&](uint16_t id, uint32_t flags, bool internal) {
+    GError* error = nullptr;
     fbTemplate_t* const elements = fbTemplateAlloc(fixbuf.model);
-    if (!fbTemplateAppendSpecArray(elements,
-                                   const_cast<fbInfoElementSpec_t*>(kElements),
-                                   flags, &error) ||
-        fbSessionAddTemplate(fixbuf.session, id == kInternalTemplate, id,
-                             elements, &error) == 0) {
-      return StatusOf(error);
-    }
+    const bool added =
+        fbTemplateAppendSpecArray(elements,
+                                  const_cast<fbInfoElementSpec_t*>(kElements),
+                                  flags, &error) &&
+        fbSessionAddTemplate(fixbuf.session, internal, id, elements, &error);
+    return added ? absl::OkStatus() : StatusOf(error);
+  };
+  NETMETER_RETURN_IF_ERROR(add(kInternalTemplate, kAll, true));
+  for (const uint32_t flags : kTemplates) {
+    NETMETER_RETURN_IF_ERROR(add(TemplateOf(flags), flags, false));
   }
   fixbuf.buffer = fBufAllocForExport(
       fixbuf.session, fbExporterAllocBuffer(fixbuf.message, kMaxMessage));
   fBufSetAutomaticMode(fixbuf.buffer, FALSE);
+  GError* error = nullptr;
   if (!fBufSetInternalTemplate(fixbuf.buffer, kInternalTemplate, &error)) {
     return StatusOf(error);
   }
@@ -299,11 +348,12 @@ absl::Status Messages::Add(const FlowRecord& record) {
 
 absl::Status Messages::AddDirection(const FlowRecord& record, bool tx) {
   Data data = DataOf(record, tx);
-  const bool ipv6 = record.family == "ipv6";
-  const uint16_t id = ipv6 ? kIpv6Template : kIpv4Template;
-  size_t bytes = FixedBytes(ipv6 ? kIpv6 : kIpv4);
+  uint32_t flags = record.family == "ipv6" ? kIpv6 : kIpv4;
+  if (!MacOf(record).empty()) flags |= tx ? kSourceMac : kDestinationMac;
+  size_t bytes = FixedBytes(flags);
   for (const fbVarfield_t& name :
-       {data.service, data.destination, data.uplink, data.kind}) {
+       {data.service, data.destination, data.uplink, data.kind,
+        data.client_name, data.client_peer}) {
     bytes += 1 + name.len;
   }
   // libfixbuf would begin a set before it finds that the record has no room, and leave it
@@ -313,7 +363,7 @@ absl::Status Messages::AddDirection(const FlowRecord& record, bool tx) {
   }
   if (empty_) NETMETER_RETURN_IF_ERROR(AddTemplatesIfDue());
   NETMETER_RETURN_IF_ERROR(Append([&](GError** error) {
-    return fBufSetExportTemplate(fixbuf_->buffer, id, error) &&
+    return fBufSetExportTemplate(fixbuf_->buffer, TemplateOf(flags), error) &&
            fBufAppend(fixbuf_->buffer, reinterpret_cast<uint8_t*>(&data),
                       sizeof(data), error);
   }));

@@ -66,6 +66,11 @@ def flow(i, **fields):
     )
 
 
+def forwarded(i):
+    client = dict(client_interface=5, client_mac="02:00:00:00:03:01", client_name="tv", client_peer="b" * 43 + "=")
+    return flow(i, kind="forwarded", service="lan0", **client)
+
+
 # Traffic that is in no flow.
 REMAINDER = FLOW(
     record="remainder", start_ns=START_NS, end_ns=START_NS, kind="service", service="mme", transport="icmp",
@@ -168,7 +173,7 @@ class NetmeterIpfixTest(unittest.TestCase):
             self.assertEqual(dict(found), sums(messages, ends))
 
     def test_nfacctd_sums_up_names(self):
-        messages = [flow(i) for i in range(500)] + [flow(1, service="süß", destination="d" * 64), REMAINDER]
+        messages = [flow(i) for i in range(500)] + [flow(1, service="süß", destination="d" * 64), forwarded(1), REMAINDER]
         collector = collectors.Nfacctd(self)
         self.send(messages, collector.address)
         found = {}
@@ -176,9 +181,9 @@ class NetmeterIpfixTest(unittest.TestCase):
             protocol = {"tcp": 6, "udp": 17, "icmp": 1}[row["ip_proto"]]
             key = (protocol, *(row[name.lower()] for name in collectors.OWN_ELEMENTS))
             found[key] = Sum(row["bytes"], row["packets"])
-        self.assertEqual(
-            found, sums(messages, lambda m, tx: (PROTOCOLS[m.protocol], m.service, m.destination, m.uplink, m.kind))
-        )
+        fields = ("service", "destination", "uplink", "kind", "client_name", "client_peer")
+        names_of = lambda m, tx: (PROTOCOLS[m.protocol], *(getattr(m, field) for field in fields))
+        self.assertEqual(found, sums(messages, names_of))
 
     def test_each_element_arrives_over_tcp(self):
         for host in ("127.0.0.1", "::1"):
@@ -190,6 +195,7 @@ class NetmeterIpfixTest(unittest.TestCase):
             self.assertEqual(collector.domain, 7)
             first, second, third, fourth = rows[:4]
             own = {"serviceName": "subscriberdb", "destinationName": "streamer", "serviceKind": "service"}
+            own.update(clientName="", clientPeer="")
             times = {name: row[name].isoformat() for row in (first,) for name in ("flowStartMilliseconds", "flowEndMilliseconds")}
             self.assertEqual(
                 times,
@@ -225,6 +231,22 @@ class NetmeterIpfixTest(unittest.TestCase):
             self.assertEqual(rows[4]["sourceIPv4Address"], "0.0.0.0")
             self.assertEqual([row["octetDeltaCount"] for row in rows[4:]], [840, 84])
 
+    def test_a_forwarded_flow_has_its_client(self):
+        collector = collectors.TcpCollector(self)
+        rows = collector.start()
+        self.send([forwarded(1), flow(1), forwarded(3)], collector.address, "--protocol", "tcp")
+        rows = rows()
+        interfaces = [(row["ingressInterface"], row["egressInterface"]) for row in rows]
+        self.assertEqual(interfaces, [(5, 3), (3, 5), (0, 3), (3, 0), (5, 3), (3, 5)])
+        sent, received = rows[4:]
+        mac = bytes.fromhex("020000000301")
+        self.assertEqual((sent["sourceMacAddress"], received["postDestinationMacAddress"]), (mac, mac))
+        self.assertFalse("postDestinationMacAddress" in sent or "sourceMacAddress" in received)
+        self.assertEqual([any("Mac" in name for name in row) for row in rows], [True, True, False, False, True, True])
+        for row in (sent, received):
+            names = [row[name] for name in collectors.OWN_ELEMENTS]
+            self.assertEqual(names, ["lan0", "streamer", "wan1", "forwarded", "tv", "b" * 43 + "="])
+
     def test_the_enterprise_number_is_ones_own(self):
         collector = collectors.TcpCollector(self, enterprise=54321)
         rows = collector.start()
@@ -235,8 +257,10 @@ class NetmeterIpfixTest(unittest.TestCase):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
             udp.bind(("127.0.0.1", 0))
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-            names = {"service": "s" * 256, "destination": "d" * 256, "uplink": "u" * 256}
-            self.send([flow(i, **(names if i % 10 == 0 else {})) for i in range(300)], "127.0.0.1:%d" % udp.getsockname()[1])
+            names = {name: "n" * 256 for name in ("service", "destination", "uplink", "client_name", "client_peer")}
+            mac = {"client_mac": "02:00:00:00:03:01"}
+            more = lambda i: {**names, **mac} if i % 10 == 0 else mac if i % 4 == 0 else {}
+            self.send([flow(i, **more(i)) for i in range(300)], "127.0.0.1:%d" % udp.getsockname()[1])
             udp.settimeout(0)
             records = 0
             while True:
