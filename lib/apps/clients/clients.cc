@@ -156,6 +156,11 @@ std::string Clients::IdentityOf(const std::string& address,
   return address;
 }
 
+bool Clients::has_macs() const {
+  return std::find(identities_.begin(), identities_.end(), kMac) !=
+         identities_.end();
+}
+
 std::string Clients::PeerOf(const std::string& address,
                             const std::string& interface) const {
   in6_addr bytes;

@@ -58,6 +58,9 @@ class Clients {
   std::string IdentityOf(const std::string& address,
                          const std::string& interface) const;
 
+  // Whether the options ask for MAC addresses.
+  bool has_macs() const;
+
   // The public key of the WireGuard peer; "": none.
   std::string PeerOf(const std::string& address,
                      const std::string& interface) const;

@@ -55,6 +55,24 @@ class ClientsTest(tools.GatewayTest):
         self.assertEqual(len(found), len(rows))
         return found
 
+    def flows(self, own, options):
+        """The record of a forwarded flow from this address."""
+        command = [tools.NETMETER, "flows", "--forwarded", "--follow", "--json", "--pin-dir", self.meter.pin_dir, *options]
+        follower = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=lab.die_with_parent
+        )
+        try:
+            self.assertIn("attached", follower.stderr.readline())
+            self.send(own, "10.77.1.2", 1)
+            follower.terminate()
+            records = [json.loads(line) for line in follower.communicate(timeout=60)[0].splitlines()]
+        finally:
+            follower.kill()
+            follower.communicate()
+        (record,) = [r for r in records if r["record"] == "flow" and r["local_address"] == own and r["protocol"] == "udp"]
+        self.assertEqual((record["kind"], record["tx_bytes"]), ("forwarded", 1000))
+        return record.get("client_mac"), record.get("client_peer"), record.get("client_name")
+
     def fails(self, *command):
         done = subprocess.run(command, capture_output=True, timeout=60, text=True, check=False)
         self.assertNotEqual(done.returncode, 0)
@@ -206,6 +224,17 @@ class NeighboursTest(ClientsTest):
         )
         self.assertIn("need --by destination", self.fails(tools.NETMETER, "usage", "--database", database, "--clients", "mac"))
 
+    def test_8_flows_have_clients_too(self):
+        names = self.file("ethers", PHONE + " phone\n")
+        self.assertEqual(self.flows("10.77.3.2", []), (None, None, None))
+        self.assertEqual(self.flows("10.77.3.2", ["--client-names", names]), (None, None, "phone"))
+        self.assertEqual(self.flows("10.77.3.2", ["--clients", "mac"]), (PHONE, None, None))
+        hosts = self.file("hosts", "10.77.3.2 camera\n")
+        found = self.flows("10.77.3.2", ["--clients", "mac", "--client-names", names, "--client-names", hosts])
+        self.assertEqual(found, (PHONE, None, "camera"))
+        flows = [tools.NETMETER, "flows", "--duration", "1", "--pin-dir", self.meter.pin_dir]
+        self.assertIn("need --forwarded", self.fails(*flows, "--clients", "mac"))
+
 
 class WireGuardTest(ClientsTest):
     """Peers of wireguard-go, which wg(8) shows as it shows those of the kernel."""
@@ -271,7 +300,13 @@ class WireGuardTest(ClientsTest):
         found = {row["destination"]: row["tx_bytes"] for row in rows}
         self.assertEqual(found, {self.public["client"]: 6000, "10.77.3.2": 1000})
 
-    def test_3_who_may_not_ask_is_told(self):
+    def test_3_flows_have_peers_too(self):
+        self.lan.run("ip", "route", "replace", "10.77.1.0/24", "dev", self.client)
+        names = self.file("peers", self.public["client"] + " annas-laptop\n")
+        found = self.flows("10.99.0.2", ["--clients", "mac,wireguard", "--client-names", names])
+        self.assertEqual(found, (None, self.public["client"], "annas-laptop"))
+
+    def test_4_who_may_not_ask_is_told(self):
         self.assertIn("wg show all allowed-ips: ", self.fails(*MEMBER, *self.list_command("--clients", "wireguard")))
         without = ["env", "PATH=" + self.directory, "/usr/bin/env"]
         self.assertIn("wg is not installed", self.fails(*without, *self.list_command("--clients", "wireguard")))

@@ -292,9 +292,7 @@ void AddIdentity(Table* table) {
   table->TextOfFlow(6, "family", [](const FlowRow& row) {
     return FamilyOf(row.record) == AF_INET ? "ipv4" : "ipv6";
   });
-  table->TextOfFlow(7, "local_address", [](const FlowRow& row) {
-    return AddressText(FamilyOf(row.record), BytesOf(row.record.state.local));
-  });
+  table->TextOfFlow(7, "local_address", LocalAddress);
   table->OfFlow(8, "local_port",
                 [](const FlowRow& row) { return row.record.state.local_port; });
   table->TextOfFlow(9, "remote_address", [](const FlowRow& row) {
@@ -469,12 +467,17 @@ std::string TimeText(uint64_t realtime_ns) {
 // "nginx/812", or "812" if it has ended.
 std::string ProcessText(const FlowRow& row) {
   const uint32_t pid = row.record.state.tgid;
+  if (row.is_forwarded()) return OrDash(row.client.name);
   if (pid == 0) return "-";
   return absl::StrCat(ToTerminal(row.process), row.process.empty() ? "" : "/",
                       pid);
 }
 
 }  // namespace
+
+std::string LocalAddress(const FlowRow& row) {
+  return AddressText(FamilyOf(row.record), BytesOf(row.record.state.local));
+}
 
 std::string EndName(const nm_flow_record& record) {
   switch (record.event.end) {

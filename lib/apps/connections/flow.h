@@ -65,6 +65,9 @@ struct FlowRow {
   bool is_forwarded() const { return series.kind == kForwardedRow; }
 };
 
+// "192.0.2.1". Of a forwarded flow, the client's.
+std::string LocalAddress(const FlowRow& row);
+
 using FlowField = Field<FlowRow>;
 
 // In the order of flows.proto, without the fields of Origin.

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/apps/clients/clients.h"
 #include "lib/apps/connections/filter.h"
 #include "lib/apps/connections/flow.h"
 #include "lib/apps/connections/follower.h"
@@ -35,6 +36,8 @@ namespace {
 
 constexpr size_t kOutputBytes = 64 * 1024;
 constexpr int kPollMs = 250;
+// A stream may run for weeks, in which clients change.
+constexpr std::chrono::seconds kClientsFor{10};
 
 constexpr char kFlowsFooter[] = R"(
 A record is printed when a connection ends, another socket (UDP, ICMP, SCTP, raw) is
@@ -54,7 +57,9 @@ terminal, lines fit the width: a narrow one shows fewer columns. A file or a pip
 gets all columns. docs/connections.md lists the fields of --json.
 
 With --forwarded, records of kind "forwarded" have what this host forwards for others:
-LOCAL is the client, REMOTE its peer, and SERVICE the interface of the client.
+LOCAL is the client, REMOTE its peer, and SERVICE the interface of the client. PROCESS
+has the client's name, if --client-names has one. --clients mac and --clients wireguard
+add fields to --json: the address of the client's frames, and the key of the peer.
 
 This command needs root: it loads its own BPF programs, which go when it ends or is
 killed. While it does not run, it costs nothing. But after it was killed, each packet
@@ -68,6 +73,7 @@ Examples:
   netmeter flows --follow --service subscriberdb
   netmeter flows --follow --json > flows.jsonl
   netmeter flows --ipfix 192.0.2.1:4739 --active 60
+  netmeter flows --follow --forwarded --client-names /var/lib/misc/dnsmasq.leases
 )";
 
 std::string WrongNumber(const std::string& text) {
@@ -118,6 +124,7 @@ class FlowsCommand : public Command {
         .Type("NAME");
     flags->AddFlag("--forwarded", &follow_.forwarded,
                    "Also flows that this host forwards, if there are uplinks");
+    AddClientOptions(flags, &client_options_);
     const Option json = flags->AddFlag(
         "--json", &json_,
         "One JSON array, one line per record; with --follow only lines");
@@ -168,6 +175,10 @@ class FlowsCommand : public Command {
     if (!follows_ && duration_ == 0) {
       return absl::InvalidArgumentError("--follow or --duration is needed");
     }
+    if (client_options_.any() && !follow_.forwarded) {
+      return absl::InvalidArgumentError(
+          "--clients and --client-names need --forwarded");
+    }
     if ((buffer_mib_ & (buffer_mib_ - 1)) != 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("--buffer: expected a power of two, not ", buffer_mib_));
@@ -214,6 +225,10 @@ class FlowsCommand : public Command {
     units_ = sizes_.Or(MeterUnits(follow_.pin_dir));
     const absl::Status known = CheckUplinks(follow_.pin_dir, uplinks_);
     if (!known.ok()) return Fail(known.message());
+    auto clients = Clients::Read(client_options_);
+    if (!clients.ok()) return Fail(clients.status().message());
+    clients_ = *std::move(clients);
+    next_clients_ = std::chrono::steady_clock::now() + kClientsFor;
     struct sigaction action = {};
     action.sa_handler = OnSignal;
     // A second signal ends the program even if a write blocks.
@@ -241,8 +256,9 @@ class FlowsCommand : public Command {
     const Follower::Body body = [this,
                                  &follower](const nm_flow_record& record) {
       const uint64_t moves = names_->Moves();
-      const FlowRow row = names_->RowOf(record, follower.WireNameOf(record));
+      FlowRow row = names_->RowOf(record, follower.WireNameOf(record));
       if (WantsSeries(row)) {
+        if (row.is_forwarded()) NameClient(&row.client, LocalAddress(row));
         Emit(row);
       } else {
         follower.Refuse(record.state.slot, moves);
@@ -373,6 +389,25 @@ class FlowsCommand : public Command {
     for (const FlowUnrecorded& rest : *rests) names_->Know(rest.key);
   }
 
+  void NameClient(FlowClient* client, const std::string& address) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_clients_) {
+      auto clients = Clients::Read(client_options_);
+      if (clients.ok()) {
+        clients_ = *std::move(clients);
+      } else {
+        std::cerr << "netmeter: note: clients are those of before: "
+                  << ToTerminal(clients.status().message()) << "\n";
+      }
+      next_clients_ = now + kClientsFor;
+    }
+    client->peer = clients_.PeerOf(address, client->interface_name);
+    for (const std::string& identity : {client->peer, address, client->mac}) {
+      if (client->name.empty()) client->name = clients_.NameOf(identity);
+    }
+    if (!clients_.has_macs()) client->mac.clear();
+  }
+
   // Prints the number of lost records if it has grown.
   void EmitLost(const Follower& follower) {
     const nm_flow_stats stats = follower.Stats();
@@ -415,6 +450,9 @@ class FlowsCommand : public Command {
   FollowOptions follow_;
   std::vector<std::string> uplinks_, addresses_, protocols_, labels_;
   Origin origin_;
+  ClientOptions client_options_;
+  Clients clients_;
+  std::chrono::steady_clock::time_point next_clients_;
   std::vector<int> ports_;
   std::vector<Transport> transports_;
   bool follows_ = false;
