@@ -139,7 +139,7 @@ class FlowsIpfixTest(unittest.TestCase):
     def test_forwarded_flows_have_the_client_and_its_frames_address(self):
         collector, named = collectors.Nfcapd(self), collectors.Nfacctd(self)
         records = self.follow("--follow", "--json", "--forwarded")
-        senders = [self.follow("--ipfix", one.address, "--forwarded") for one in (collector, named)]
+        senders = [self.follow("--ipfix", one.address, "--forwarded", "--clients", "mac") for one in (collector, named)]
         with self.lan.inside():
             exchange(30)
             exchange(20, 3000, (THERE6, TCP))
