@@ -20,6 +20,9 @@
 #ifndef NETMETER_BPF_FLOW_FORWARD_BPF_H_
 #define NETMETER_BPF_FLOW_FORWARD_BPF_H_
 
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
 #include "bpf/flow_table.bpf.h"
 #include "bpf/forward.bpf.h"
 #include "bpf/rules.bpf.h"
@@ -52,16 +55,25 @@ static __always_inline __u32 rank_of(__u32 uplink) {
   return uplink == NM_UPLINK_NONE || uplink == NM_UPLINK_OTHER;
 }
 
-static __always_inline void read_addresses(const unsigned char *ip, bool ipv4,
-                                           bool sends,
-                                           struct nm_flow_key *key) {
+/* An IP header, in the order of its words. One copy of it costs less than two of parts. */
+union nm_ip {
+  struct iphdr v4;
+  struct ipv6hdr v6;
+  __u32 words[10];
+};
+
+static __always_inline void set_ends(const union nm_ip *ip, bool ipv4,
+                                     bool sends, struct nm_flow_key *key) {
+  __u32 *from = sends ? key->local : key->remote;
+  __u32 *to = sends ? key->remote : key->local;
+
   if (ipv4) {
-    key->local[2] = key->remote[2] = bpf_htonl(0xffff);
-    bpf_probe_read_kernel(&key->local[3], 4, ip + (sends ? 12 : 16));
-    bpf_probe_read_kernel(&key->remote[3], 4, ip + (sends ? 16 : 12));
+    from[2] = to[2] = bpf_htonl(0xffff);
+    from[3] = ip->v4.saddr;
+    to[3] = ip->v4.daddr;
   } else {
-    bpf_probe_read_kernel(key->local, 16, ip + (sends ? 8 : 24));
-    bpf_probe_read_kernel(key->remote, 16, ip + (sends ? 24 : 8));
+    __builtin_memcpy(from, &ip->words[2], 16);
+    __builtin_memcpy(to, &ip->words[6], 16);
   }
 }
 
@@ -78,17 +90,10 @@ static __always_inline bool is_lower(const __u32 a[4], __u16 a_port,
   return a_port < b_port;
 }
 
-/* Only the first fragment has a transport header. */
-static __always_inline bool has_ports(const unsigned char *ip, bool ipv4,
-                                      __u8 protocol) {
-  __be16 fragment = 0;
-
-  if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP &&
-      protocol != IPPROTO_SCTP && protocol != IPPROTO_UDPLITE &&
-      protocol != IPPROTO_DCCP)
-    return false;
-  if (ipv4) bpf_probe_read_kernel(&fragment, 2, ip + 6);
-  return !(fragment & bpf_htons(0x1fff));
+static __always_inline bool has_ports(__u8 protocol) {
+  return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ||
+         protocol == IPPROTO_SCTP || protocol == IPPROTO_UDPLITE ||
+         protocol == IPPROTO_DCCP;
 }
 
 /* Copies bytes of the transport header. They may be outside of the linear part. */
@@ -103,19 +108,47 @@ static __always_inline bool read_transport(struct sk_buff *skb, __u32 offset,
          !bpf_dynptr_read(to, length, &packet, offset, 0);
 }
 
+/* Reads the protocol, the ports and the flags of TCP. Returns the ports. */
+static __always_inline __u32 read_headers(struct sk_buff *skb, bool ipv4,
+                                          union nm_ip *ip,
+                                          struct nm_passing *p) {
+  const unsigned char *at = skb->head + skb->network_header;
+  /* Ports, sequence, acknowledgement, flags. */
+  __be32 transport[4] = {};
+  __u32 offset = 40, jumbo = 0;
+
+  bpf_probe_read_kernel(ip, ipv4 ? 20 : 40, at);
+  if (ipv4) {
+    offset = ip->v4.ihl * 4;
+    p->key.protocol = ip->v4.protocol;
+    /* Only the first fragment has a transport header. */
+    if (ip->v4.frag_off & bpf_htons(0x1fff)) return 0;
+  } else {
+    p->key.protocol = ip->v6.nexthdr;
+    if (!has_ports(p->key.protocol))
+      offset = ip_header(at, false, &p->key.protocol, &jumbo) & 0xffff;
+  }
+  if (p->key.protocol == IPPROTO_TCP &&
+      read_transport(skb, offset, transport, sizeof(transport))) {
+    p->seq = bpf_ntohl(transport[1]);
+    p->header = offset + (bpf_ntohl(transport[3]) >> 28) * 4;
+    p->tcp_flags = bpf_ntohl(transport[3]) >> 16;
+  } else if (has_ports(p->key.protocol)) {
+    read_transport(skb, offset, transport, sizeof(transport[0]));
+  }
+  return bpf_ntohl(transport[0]);
+}
+
 /* Not inline, as the functions below, because the stack is scarce. */
 static __noinline int read_passing(struct sk_buff *skb,
                                    const struct nf_hook_state *state,
                                    struct nm_passing *p) {
   const bool ipv4 = state->pf == NFPROTO_IPV4;
   struct nm_forwarded_key pair = {};
-  __u32 in, out;
-  __u64 from, to;
-  const unsigned char *ip = skb->head + skb->network_header;
   struct nm_flow_key *key = &p->key;
-  __be32 numbers[3] = {}; /* sequence, acknowledgement, flags */
-  __u32 ports = 0, source, destination;
-  __u32 offset, jumbo = 0;
+  __u32 in, out, ports, source, destination;
+  union nm_ip ip = {};
+  __u64 from, to;
 
   interfaces_of(skb, state, &pair);
   in = pair.uplinks >> 4;
@@ -124,24 +157,18 @@ static __noinline int read_passing(struct sk_buff *skb,
   to = pair.out;
   p->bytes = wire_size(skb, ipv4, &p->segments);
   key->kind = NM_FLOW_FORWARDED;
-  offset = ip_header(ip, ipv4, &key->protocol, &jumbo) & 0xffff;
-  if (has_ports(ip, ipv4, key->protocol)) {
-    read_transport(skb, offset, &ports, sizeof(ports));
-    if (key->protocol == IPPROTO_TCP &&
-        read_transport(skb, offset + 4, numbers, sizeof(numbers))) {
-      p->seq = bpf_ntohl(numbers[0]);
-      p->header = offset + (bpf_ntohl(numbers[2]) >> 28) * 4;
-      p->tcp_flags = bpf_ntohl(numbers[2]) >> 16;
-    }
-  }
-  source = bpf_ntohl(ports) >> 16;
-  destination = bpf_ntohl(ports) & 0xffff;
+  ports = read_headers(skb, ipv4, &ip, p);
+  source = ports >> 16;
+  destination = ports & 0xffff;
   p->is_even = rank_of(in) == rank_of(out);
   p->sends = p->is_even || rank_of(in) > rank_of(out);
-  read_addresses(ip, ipv4, p->sends, key);
+  if (p->sends)
+    set_ends(&ip, ipv4, true, key);
+  else
+    set_ends(&ip, ipv4, false, key);
   if (p->is_even && is_lower(key->remote, destination, key->local, source)) {
     p->sends = false;
-    read_addresses(ip, ipv4, false, key);
+    set_ends(&ip, ipv4, false, key);
   }
   key->local_port = p->sends ? source : destination;
   key->remote_port = p->sends ? destination : source;
@@ -234,12 +261,21 @@ static __always_inline void add_passing_to_flow(struct nm_flow_state *state,
   }
 }
 
-/* The address of the sender on an Ethernet; 0: none. Its low 48 bits in memory. */
-static __always_inline __u64 mac_of(struct sk_buff *skb,
-                                    const struct net_device *in) {
+/* Whether the client has sent this packet of the flow. */
+static __always_inline bool is_of_client(const struct nm_flow_state *state,
+                                         const struct nm_passing *p) {
+  return p->sends != !!(*(volatile __u32 *)&state->flags & NM_FLOW_SWAPPED);
+}
+
+/* The client's address on an Ethernet, if the flow lacks it; 0: none. */
+static __always_inline __u64 new_mac(const struct nm_flow_state *state,
+                                     const struct nm_passing *p,
+                                     struct sk_buff *skb,
+                                     const struct net_device *in) {
   __u64 mac = 0;
 
-  if (in && in->type == ARPHRD_ETHER && skb->mac_header != NO_MAC_HEADER)
+  if (!*(volatile __u32 *)state->mac && is_of_client(state, p) && in &&
+      in->type == ARPHRD_ETHER && skb->mac_header != NO_MAC_HEADER)
     bpf_probe_read_kernel(&mac, 6, skb->head + skb->mac_header + 6);
   return mac;
 }
@@ -251,11 +287,11 @@ enum nm_passed {
   NM_PASS_NOT,      /* it has no flow */
 };
 
-/* Adds a packet to its flow, if possible. `mac`: of the end that has sent it. */
-static __noinline int pass(const struct nm_passing *p, __u64 mac,
-                           __u32 *reason) {
+/* Adds a packet to its flow, if possible. */
+static __noinline int pass(const struct nm_passing *p, struct sk_buff *skb,
+                           const struct nf_hook_state *hook, __u32 *reason) {
   const __u32 tick = bpf_jiffies64();
-  __u64 id, now_ns = 0;
+  __u64 id, mac, now_ns = 0;
   enum nm_passed passed = NM_PASSED;
   struct nm_flow_state *state;
   struct nm_flow *flow;
@@ -274,6 +310,7 @@ static __noinline int pass(const struct nm_passing *p, __u64 mac,
       (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_FIN | TCP_FLAG_RST)) ||
       !(*(volatile __u32 *)&flow->state.flags & NM_FLOW_ESTABLISHED))
     now_ns = bpf_ktime_get_ns();
+  mac = new_mac(&flow->state, p, skb, hook->in);
   id = id_of_key(&p->key);
   bpf_spin_lock(&flow->lock);
   state = &flow->state;
@@ -285,7 +322,7 @@ static __noinline int pass(const struct nm_passing *p, __u64 mac,
     *reason = NM_UNRECORDED_LATE;
   } else {
     add_passing_to_flow(state, p, now_ns, tick);
-    if (p->sends != !!(state->flags & NM_FLOW_SWAPPED)) {
+    if (is_of_client(state, p)) {
       if (mac) __builtin_memcpy(state->mac, &mac, sizeof(state->mac));
       if (state->first_bytes && p->bytes > p->header) {
         state->first_bytes--;
@@ -345,17 +382,15 @@ static __always_inline void follow_forwarded(struct bpf_nf_ctx *ctx) {
   struct nm_passing p = {};
   struct nm_ending ending = {};
   __u32 reason = 0;
-  __u64 mac;
   int passed;
 
   read_passing(skb, state, &p);
-  mac = mac_of(skb, state->in);
-  passed = pass(&p, mac, &reason);
+  passed = pass(&p, skb, state, &reason);
   if (passed == NM_PASS_OVER) {
     ending.now_ns = bpf_ktime_get_ns();
     ending.end = NM_END_CLOSED;
     end_flow(&p.key, &ending);
-    passed = pass(&p, mac, &reason);
+    passed = pass(&p, skb, state, &reason);
   }
   if (passed == NM_PASSED_NAMING)
     send_first_bytes(skb, &p);
