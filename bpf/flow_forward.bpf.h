@@ -55,7 +55,7 @@ static __always_inline __u32 rank_of(__u32 uplink) {
   return uplink == NM_UPLINK_NONE || uplink == NM_UPLINK_OTHER;
 }
 
-/* An IP header, in the order of its words. One copy of it costs less than two of parts. */
+/* An IP header, in the order of its words. One copy costs less than two of its parts. */
 union nm_ip {
   struct iphdr v4;
   struct ipv6hdr v6;

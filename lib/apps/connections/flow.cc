@@ -464,10 +464,14 @@ std::string TimeText(uint64_t realtime_ns) {
                          local.tm_sec);
 }
 
-// "nginx/812", or "812" if it has ended.
+// "nginx/812", or "812" if it has ended. Narrow terminals have no LOCAL, so this column
+// shows the client of a forwarded flow.
 std::string ProcessText(const FlowRow& row) {
   const uint32_t pid = row.record.state.tgid;
-  if (row.is_forwarded()) return OrDash(row.client.name);
+  if (row.is_forwarded()) {
+    return ToTerminal(row.client.name.empty() ? LocalAddress(row)
+                                              : row.client.name);
+  }
   if (pid == 0) return "-";
   return absl::StrCat(ToTerminal(row.process), row.process.empty() ? "" : "/",
                       pid);

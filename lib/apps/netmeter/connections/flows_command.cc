@@ -58,8 +58,9 @@ gets all columns. docs/connections.md lists the fields of --json.
 
 With --forwarded, records of kind "forwarded" have what this host forwards for others:
 LOCAL is the client, REMOTE its peer, and SERVICE the interface of the client. PROCESS
-has the client's name, if --client-names has one. --clients mac and --clients wireguard
-add fields to --json: the address of the client's frames, and the key of the peer.
+is the client, too, by its name if --client-names has one. --clients mac and
+--clients wireguard add fields to --json: the address of the client's frames, and the
+key of the peer.
 
 This command needs root: it loads its own BPF programs, which go when it ends or is
 killed. While it does not run, it costs nothing. But after it was killed, each packet
