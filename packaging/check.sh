@@ -45,7 +45,7 @@ check_page() {
     /^Examples:/,/^$/s/^  \([a-z].*\)/\1/p' <<< "$help" | sed 's/   *.*//')
   echo "man page: $name"
 }
-for program in sbin/netmeter-loader sbin/netmeter-fds bin/netmeter bin/netmeter-exporter; do
+for program in sbin/netmeter-loader sbin/netmeter-fds bin/netmeter bin/netmeter-exporter bin/netmeter-ipfix; do
   check_page "$program"
   for command in $("$scratch/root/usr/$program" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z0-9-]*\).*/\1/p'); do
     check_page "$program" "$command"

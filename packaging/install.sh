@@ -9,6 +9,7 @@
 #   loader    netmeter-loader, netmeter-fds
 #   tools     netmeter
 #   exporter  netmeter-exporter
+#   ipfix     netmeter-ipfix
 #   python    the package `netmeter` for /usr/bin/python3
 #
 # Without COMPONENT it installs the library and all programs. The default of --prefix is
@@ -29,13 +30,13 @@ while [ $# -gt 0 ]; do
       declare "${1#--}=$2"
       shift 2
       ;;
-    -h | --help) sed -n '3,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,21s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --static) static=-static; shift ;;
-    library | loader | tools | exporter | python) components+=("$1"); shift ;;
+    library | loader | tools | exporter | ipfix | python) components+=("$1"); shift ;;
     *) die "unknown argument '$1' (--help lists them)" ;;
   esac
 done
-[ ${#components[@]} -gt 0 ] || components=(library loader tools exporter)
+[ ${#components[@]} -gt 0 ] || components=(library loader tools exporter ipfix)
 libdir=${libdir:-$prefix/lib}
 # Both are written into files for pkg-config and CMake.
 for directory in "$prefix" "$libdir"; do
@@ -85,6 +86,10 @@ install_tools() {
 
 install_exporter() {
   put 755 "$build/lib/apps/exporter/netmeter-exporter$static" "$prefix/bin/netmeter-exporter"
+}
+
+install_ipfix() {
+  put 755 "$build/lib/apps/ipfix/netmeter-ipfix" "$prefix/bin/netmeter-ipfix"
 }
 
 install_python() {

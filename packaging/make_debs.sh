@@ -42,11 +42,11 @@ read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
 # The tree has no warnings with GCC 12. Those of other compilers must not prevent a
 # package.
 [ "$(gcc -dumpversion)" = 12 ] || options+=(--per_file_copt=.*@-Wno-error)
-targets=(//packaging) components=(library loader tools exporter python) ignored=()
+targets=(//packaging) components=(library loader tools exporter ipfix python) ignored=()
 if [ -n "$static" ]; then
   targets=(//lib/netmeter_loader:netmeter-loader-static //lib/apps/fds:netmeter-fds-static //lib/apps/netmeter:netmeter-static //lib/apps/exporter:netmeter-exporter-static)
   components=(--static loader tools exporter)
-  export DH_OPTIONS="-Nlibnetmeter1 -Nlibnetmeter-dev -Npython3-netmeter"
+  export DH_OPTIONS="-Nlibnetmeter1 -Nlibnetmeter-dev -Npython3-netmeter -Nnetmeter-ipfix"
   # They are what the packages are for.
   ignored=(--suppress-tags "statically-linked-binary,embedded-library")
 fi
@@ -70,7 +70,7 @@ packaging/install.sh --build "$build" --destdir "$staged" --prefix /usr \
 install -D -m 644 packaging/netmeter.yml "$staged/etc/netmeter.yml"
 install -D -m 644 packaging/netmeter-exporter.default "$staged/etc/default/netmeter-exporter"
 install -D -m 644 packaging/netmeter-export.default "$staged/etc/default/netmeter-export"
-for program in netmeter netmeter-loader netmeter-fds netmeter-exporter; do
+for program in netmeter netmeter-loader netmeter-fds netmeter-exporter netmeter-ipfix; do
   install -D -m 644 packaging/completion/netmeter.bash \
     "$staged/usr/share/bash-completion/completions/$program"
 done

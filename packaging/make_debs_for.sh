@@ -39,7 +39,7 @@ root=${XDG_CACHE_HOME:-$HOME/.cache}/netmeter/build-$suite-$arch
 # The packages for building and packaging.
 packages=$(test/install_packages.sh --list compile)
 # Not all libraries can be installed for both machines at once. Two are header-only.
-is_library() { grep "$@" -E '^(lib(bpf|elf|absl|yaml-cpp|nghttp2|sqlite3|ncurses|grpc\+\+|protobuf|gtest|gmock)|zlib1g|prometheus-cpp|linux-libc)-dev$'; }
+is_library() { grep "$@" -E '^(lib(bpf|elf|absl|yaml-cpp|nghttp2|sqlite3|ncurses|fixbuf|grpc\+\+|protobuf|gtest|gmock)|zlib1g|prometheus-cpp|linux-libc)-dev$'; }
 tools=$(if [ "$arch" = amd64 ]; then cat; else is_library -v; fi <<< "$packages" | paste -sd,)
 [ "$suite" != noble ] || tools=${tools/,bpftool,/,linux-tools-generic,}
 tools+=,debhelper,dh-python,help2man,lintian,dpkg-dev,git,procps,python3-all

@@ -38,7 +38,7 @@ done
 # The building machine runs its own programs, and links with arm64's libraries.
 tools=bazel-bootstrap,g++,g++-aarch64-linux-gnu,clang,llvm,bpftool,ca-certificates,protobuf-compiler,protobuf-compiler-grpc,python3,python3-dev,pybind11-dev,qemu-user-static,procps
 headers=libcli11-dev,nlohmann-json3-dev,libprotozero-dev
-libraries=libbpf-dev,libelf-dev,zlib1g-dev,libabsl-dev,libyaml-cpp-dev,libnghttp2-dev,libsqlite3-dev,libncurses-dev,prometheus-cpp-dev,libgrpc++-dev,libprotobuf-dev,libpython3-dev,libgtest-dev,libgmock-dev,linux-libc-dev
+libraries=libbpf-dev,libelf-dev,zlib1g-dev,libabsl-dev,libyaml-cpp-dev,libnghttp2-dev,libsqlite3-dev,libncurses-dev,libfixbuf-dev,prometheus-cpp-dev,libgrpc++-dev,libprotobuf-dev,libpython3-dev,libgtest-dev,libgmock-dev,linux-libc-dev
 guest=busybox-static,dash,coreutils,util-linux,iproute2,ethtool,procps,bpftool,findutils,libbpf1,libyaml-cpp0.7,libnghttp2-14,libsqlite3-0,libabsl20220623,libncursesw6,libelf1,libstdc++6
 
 if [ ! -e "$directory/usr/bin/aarch64-linux-gnu-g++" ]; then

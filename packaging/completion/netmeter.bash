@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completion for netmeter, netmeter-loader, netmeter-fds and netmeter-exporter in bash.
+# Completion for netmeter, netmeter-loader and the programs beside them in bash.
 # It reads the programs' own --help, so it needs no list of options.
 
 _netmeter() {
@@ -28,4 +28,4 @@ _netmeter() {
   fi
   mapfile -t COMPREPLY < <(compgen -W "$help" -- "$word")
 }
-complete -F _netmeter netmeter netmeter-loader netmeter-fds netmeter-exporter
+complete -F _netmeter netmeter netmeter-loader netmeter-fds netmeter-exporter netmeter-ipfix

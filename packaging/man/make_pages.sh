@@ -75,5 +75,8 @@ pages() {
 
 pages 8 netmeter-loader sbin/netmeter-loader 'counts the network bytes of services' 'netmeter(1) netmeter-fds(8) netmeter-exporter(1)'
 pages 8 netmeter-loader sbin/netmeter-fds 'passes the counters to a group' 'netmeter-loader(8)'
-pages 1 netmeter bin/netmeter 'prints the network bytes of services' 'netmeter-loader(8) netmeter-exporter(1)'
+pages 1 netmeter bin/netmeter 'prints the network bytes of services' 'netmeter-loader(8) netmeter-exporter(1) netmeter-ipfix(1)'
 pages 1 netmeter-exporter bin/netmeter-exporter 'publishes the network bytes of services' 'netmeter-loader(8) netmeter(1)'
+# The static programs lack it.
+[ ! -e "$prefix/bin/netmeter-ipfix" ] ||
+  pages 1 netmeter-ipfix bin/netmeter-ipfix 'sends flow records to a collector of IPFIX' 'netmeter(1)'
