@@ -45,7 +45,10 @@ cc_library(
 
 cc_library(
     name = "glib_headers",
-    hdrs = glob(["glib_*/**/*.h"]),
+    hdrs = glob(
+        ["glib_*/**/*.h"],
+        allow_empty = True,
+    ),
     includes = [
         "glib_config",
         "glib_include",

@@ -278,6 +278,21 @@ class NetmeterIpfixTest(unittest.TestCase):
                 records += 1
             self.assertGreater(records, 50)
 
+    def test_over_udp_templates_come_first_and_again(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            udp.bind(("127.0.0.1", 0))
+            udp.settimeout(60)
+            sender = self.start("127.0.0.1:%d" % udp.getsockname()[1])
+            begin = time.monotonic()
+            sets = []
+            while sets.count(2) < 2:
+                self.write(sender, [flow(1)])
+                sets += [int.from_bytes(udp.recv(65536)[16:18], "big")]
+                time.sleep(0.1)
+                self.assertLess(time.monotonic() - begin, 60)
+            self.assertEqual(sets[0], 2)
+            self.assertGreater(len(sets), 5)
+
     def test_a_collector_that_is_restarted_gets_templates(self):
         first = collectors.Nfcapd(self)
         sender = self.start(first.address)
