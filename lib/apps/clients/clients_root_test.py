@@ -6,6 +6,7 @@ become fewer, and no byte is lost."""
 import csv
 import json
 import os
+import socket
 import subprocess
 import unittest
 
@@ -273,7 +274,13 @@ class WireGuardTest(ClientsTest):
         process = subprocess.Popen(["wireguard-go", "-f", name], preexec_fn=lab.die_with_parent, stderr=subprocess.DEVNULL)
         cls.addClassCleanup(process.wait)
         cls.addClassCleanup(process.terminate)  # it removes its socket
-        lab.wait_for(lambda: os.path.exists("/var/run/wireguard/%s.sock" % name), "wireguard-go")
+
+        def listens():
+            with socket.socket(socket.AF_UNIX) as client:
+                return client.connect_ex("/var/run/wireguard/%s.sock" % name) == 0
+
+        # wg removes a socket that refuses it, as this one does for a moment.
+        lab.wait_for(listens, "wireguard-go", seconds=60)
         lab.run("wg", "set", name, "private-key", path)
         lab.run("ip", "link", "set", name, "up")
 
