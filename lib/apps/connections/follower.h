@@ -41,7 +41,7 @@ namespace internal {
 
 struct FollowOptions {
   std::string pin_dir;
-  // The maximum of concurrent flows. Each uses about 340 bytes of the kernel's memory
+  // The maximum of concurrent flows. Each uses 512 bytes of the kernel's memory
   // while it exists. Handshakes, and flows other than TCP's that the peer began, use at
   // most half of them, because any host can make these.
   uint32_t max_flows = 262144;

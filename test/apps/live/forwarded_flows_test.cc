@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Traffic of eleven kinds through a gateway, in both directions, with NAT and without:
 // for each uplink, the forwarded row is what the interface counted less the gateway's own
-// traffic, to the byte.
+// traffic, and what the records of forwarded flows add up to, to the byte. Each
+// connection has one record.
 
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
 #include "bpf/first_bytes_testing.h"
+#include "lib/apps/connections/flow.h"
+#include "lib/apps/connections/follower.h"
 #include "test/live/gateway.h"
 #include "test/live/world.h"
 
@@ -32,7 +39,7 @@ constexpr char kConfig[] =
 // The first of two networks of the LAN's hosts, and of servers. The first network uses
 // the satellite and the second one the mobile uplink.
 constexpr int kHosts = 11, kServers = 201;
-// Of each kind, for each uplink and direction: 11 x 2 x 2 x 12 are 528.
+// Each kind has this number for each uplink and direction: 11 x 2 x 2 x 12 are 528.
 constexpr int kConnections = 12;
 constexpr int kExperimental = 253;  // a protocol (RFC 3692)
 
@@ -127,11 +134,17 @@ void Download(const Pair& pair) {
   Close(tcp);
 }
 
+int PortToAsk(const Pair& pair) {
+  return std::array{kTls, kHttp, kPlain}[pair.number % 3];
+}
+
 void Ask(const Pair& pair) {
   const std::string hello = Record(Hello(Sni("tls.example")));
   const std::string get = "GET / HTTP/1.1\r\nHost: http.example\r\n\r\n";
-  const auto [port, request] = std::vector<std::pair<int, std::string>>{
-      {kTls, hello}, {kHttp, get}, {kPlain, "hello"}}[pair.number % 3];
+  const int port = PortToAsk(pair);
+  const std::string request = port == kTls    ? hello
+                              : port == kHttp ? get
+                                              : "hello";
   const Tcp tcp = Open(pair, port);
   SendText(tcp.client, request);
   ReceiveExactly(tcp.server, request.size());
@@ -239,10 +252,28 @@ void SpeakAnother(const Pair& pair) {
   Receive(client.get());
 }
 
-constexpr void (*kKinds[])(const Pair&) = {
-    Upload,     Download,    Ask,         CloseHalf,
-    AskNobody,  AbortOneEnd, GetNoAnswer, AskByDatagrams,
-    SendOneWay, Echo,        SpeakAnother};
+struct Kind {
+  void (*run)(const Pair& pair);
+  std::string protocol;
+  int port;  // of the server
+  std::string end;
+  std::string closed_by;  // client, server or ""
+};
+
+// ICMP has another name for each family.
+const Kind kKinds[] = {
+    {Upload, "tcp", kUpload, "fin", "client"},
+    {Download, "tcp", kDownload, "fin", "client"},
+    {Ask, "tcp", kPlain, "fin", "client"},
+    {CloseHalf, "tcp", kHalfClosed, "fin", "client"},
+    {AskNobody, "tcp", kRefused, "rst", "server"},
+    {AbortOneEnd, "tcp", kAborted, "rst", "client"},
+    {GetNoAnswer, "tcp", kSilent, "open", ""},
+    {AskByDatagrams, "udp", kAsked, "open", ""},
+    {SendOneWay, "udp", kOneWay, "open", ""},
+    {Echo, "icmp", 0, "open", ""},
+    {SpeakAnother, "253", 0, "open", ""},
+};
 
 // A gateway lab with networks behind both ends.
 struct Networks : GatewayLab {
@@ -291,6 +322,15 @@ struct Networks : GatewayLab {
               "--to-destination", At(family, kHosts + uplink, 1).text()});
   }
 
+  // The way from the first network of hosts to the first one of servers, and back.
+  void Move(Family family, Way out, Way back) {
+    const std::string size = family == Family::kIpv4 ? "/24" : "/64";
+    Ip(gateway, {"route", "replace", At(family, kServers, 0).text() + size,
+                 "via", At(family, NetworkOf(out), 2).text()});
+    Ip(internet, {"route", "replace", At(family, kHosts, 0).text() + size,
+                  "via", At(family, NetworkOf(back), 1).text()});
+  }
+
   // GSO packets come from the LAN, and GRO makes them of what comes from the internet.
   // The uplinks send real packets.
   void Merge(bool on) {
@@ -302,11 +342,96 @@ struct Networks : GatewayLab {
   }
 };
 
-// Family, NAT, and whether there are GSO and GRO packets.
-using Setup = std::tuple<Family, bool, bool>;
+// A follower of forwarded flows, from the constructor on.
+class Records {
+ public:
+  Records(const std::string& pin_dir, const NetNamespace& where,
+          uint32_t max_flows = 16384)
+      : where_(where) {
+    FollowOptions options;
+    options.pin_dir = pin_dir;
+    options.forwarded = true;
+    options.max_flows = max_flows;
+    options.idle = std::chrono::hours(1);
+    where.Run([&] {
+      auto started = Follower::Start(options);
+      if (!started.ok()) Die(started.status().ToString());
+      follower_ = *std::move(started);
+    });
+    names_ = std::make_unique<FlowNames>(follower_->maps());
+    reader_ = std::thread([this] {
+      where_.Enter();
+      while (!ends_) Must(follower_->Poll(20, Body()));
+      Must(follower_->Stop(Body()));
+      const auto rests = follower_->Unrecorded();
+      Must(rests.status());
+      for (const FlowUnrecorded& rest : *rests) {
+        rests_.push_back(names_->RowOf(rest.key, rest.value));
+      }
+    });
+  }
+  ~Records() {
+    if (reader_.joinable()) Stop();
+  }
 
-class ForwardedFlowsTest : public LiveTest,
-                           public testing::WithParamInterface<Setup> {
+  // Now there is a record of each flow.
+  void Stop() {
+    ends_ = true;
+    reader_.join();
+  }
+
+  // What they and the remainders add up to, by uplink and service. Rows of sockets are
+  // not in it.
+  std::map<std::string, Totals> Sums() const {
+    std::map<std::string, Totals> sums;
+    const auto add = [&](const FlowRow& row) {
+      if (!row.is_forwarded()) return;
+      Totals* sum = &sums[row.series.uplink + " " + row.series.name];
+      sum->tx_bytes += static_cast<int64_t>(row.counts.tx_bytes);
+      sum->rx_bytes += static_cast<int64_t>(row.counts.rx_bytes);
+      sum->tx_packets += static_cast<int64_t>(row.counts.tx_packets);
+      sum->rx_packets += static_cast<int64_t>(row.counts.rx_packets);
+    };
+    for (const FlowRow& row : rows_) add(row);
+    for (const FlowRow& row : rests_) add(row);
+    return sums;
+  }
+
+  std::vector<nlohmann::json> Forwarded() const {
+    std::vector<nlohmann::json> flows;
+    for (const FlowRow& row : rows_) {
+      if (!row.is_forwarded()) continue;
+      std::string text;
+      AppendJson(row, Origin(), &text);
+      flows.push_back(nlohmann::json::parse(text));
+    }
+    return flows;
+  }
+
+  nm_flow_stats Stats() const { return follower_->Stats(); }
+
+ private:
+  static void Must(const absl::Status& status) {
+    if (!status.ok()) Die(status.ToString());
+  }
+  Follower::Body Body() {
+    return [this](const nm_flow_record& record) {
+      rows_.push_back(names_->RowOf(record, follower_->WireNameOf(record)));
+    };
+  }
+
+  std::unique_ptr<Follower> follower_;
+  std::unique_ptr<FlowNames> names_;
+  const NetNamespace& where_;
+  std::vector<FlowRow> rows_, rests_;
+  std::thread reader_;
+  std::atomic<bool> ends_{false};
+};
+
+// Family, NAT, and whether there are GSO and GRO packets.
+using Case = std::tuple<Family, bool, bool>;
+
+class ForwardedTest : public LiveTest {
  protected:
   static void TearDownTestSuite() {
     for (const bool nat : {false, true}) {
@@ -315,14 +440,19 @@ class ForwardedFlowsTest : public LiveTest,
     }
   }
 
+  // An emulated guest verifies the programs of a follower for minutes, if the machine has
+  // other work.
   void SetUp() override {
     LiveTest::SetUp();
-    if (!Measured()) return;
-    std::tie(family_, nat_, merged_) = GetParam();
+    alarm(20 * kTimeoutMs / 1000);
+  }
+
+  static void Use(const Case& setup) {
+    std::tie(family_, nat_, merged_) = setup;
     if (networks_[nat_] == nullptr) {
       networks_[nat_] = std::make_unique<Networks>(nat_);
       // The uplinks are those of the namespace that the loader runs in.
-      networks_[nat_]->gateway.Run([this] {
+      networks_[nat_]->gateway.Run([] {
         const std::string name = nat_ ? "translated" : "routed";
         meters_[nat_] = std::make_unique<MeteredCgroup>(name, kConfig);
       });
@@ -358,12 +488,12 @@ class ForwardedFlowsTest : public LiveTest,
   // All kinds at the same time.
   void ForwardAll() const {
     std::vector<std::thread> threads;
-    for (const auto kind : kKinds) {
-      threads.emplace_back([this, kind] {
+    for (const Kind& kind : kKinds) {
+      threads.emplace_back([this, &kind] {
         for (int number = 0; number < kConnections; ++number) {
           for (const bool from_lan : {true, false}) {
             for (const int uplink : {0, 1}) {
-              kind(PairOf(from_lan, uplink, number));
+              kind.run(PairOf(from_lan, uplink, number));
             }
           }
         }
@@ -385,6 +515,102 @@ class ForwardedFlowsTest : public LiveTest,
       ReceiveUntilEnd(accepted.get());
       client.Join();
     }
+  }
+
+  // The number of records with these fields.
+  using Fields = std::map<std::string, int>;
+
+  static void AddTo(Fields* fields, const std::vector<std::string>& values) {
+    std::string line;
+    for (const std::string& value : values) line += value + " ";
+    (*fields)[line]++;
+  }
+
+  void AddExpected(const Kind& kind, bool from_lan, int uplink, int number,
+                   Fields* fields) const {
+    const Pair pair = PairOf(from_lan, uplink, number);
+    const std::string opener = from_lan ? "local" : "remote",
+                      other = from_lan ? "remote" : "local";
+    std::string closed_by = kind.closed_by == "client"   ? opener
+                            : kind.closed_by == "server" ? other
+                                                         : "";
+    int port = kind.port;
+    std::string destination;
+    if (kind.run == AbortOneEnd && number % 2 == 1) closed_by = other;
+    if (kind.run == Ask) {
+      port = PortToAsk(pair);
+      // A name that a peer asks for is that of a host in the LAN.
+      if (from_lan && port == kTls) destination = "tls.example";
+      if (from_lan && port == kHttp) destination = "http.example";
+    }
+    // Bytes that the client sent and received, if all packets are known.
+    const bool v4 = family_ == Family::kIpv4;
+    const int64_t header = v4 ? 20 : 40;
+    int64_t sent = 0, received = 0;
+    if (kind.run == AskByDatagrams) {
+      sent = 3 * (header + 8 + 60);
+      received = 3 * (header + 8 + 1000);
+    } else if (kind.run == Echo) {
+      sent = received = 3 * (header + 8 + 100);
+    } else if (kind.run == SpeakAnother) {
+      sent = header + 300;
+      received = header + 500;
+    }
+    const auto add = [&](const std::string& protocol) {
+      if (!from_lan) std::swap(sent, received);
+      AddTo(fields, {protocol, (from_lan ? pair.client : pair.server).text(),
+                     (from_lan ? pair.server : pair.client).text(),
+                     std::to_string(port), uplink == 0 ? "satellite" : "mobile",
+                     uplink == 0 ? "sat0" : "lte0", "lan0", destination, opener,
+                     kind.end, closed_by, std::to_string(sent),
+                     std::to_string(received)});
+    };
+    add(kind.protocol + (kind.run == Echo && !v4 ? "v6" : ""));
+    if (kind.run != SendOneWay || !pair.fragment) return;
+    // The fragments of a datagram that have no ports are a flow of their own.
+    port = 0;
+    sent = v4 ? 2 * (20 + 1480) + 20 + 568 : 4 * (40 + 8) + 8 + 5000;
+    received = 0;
+    add(v4 ? "udp" : "44");
+  }
+
+  Fields Expected() const {
+    Fields fields;
+    for (const Kind& kind : kKinds) {
+      for (int number = 0; number < kConnections; ++number) {
+        for (const bool from_lan : {true, false}) {
+          for (const int uplink : {0, 1}) {
+            AddExpected(kind, from_lan, uplink, number, &fields);
+          }
+        }
+      }
+    }
+    return fields;
+  }
+
+  static Fields FieldsOf(const std::vector<nlohmann::json>& flows) {
+    Fields fields;
+    for (const nlohmann::json& flow : flows) {
+      const auto text = [&](const std::string& field) {
+        return flow.value(field, std::string());
+      };
+      const std::string protocol = text("protocol");
+      // The client's own port is any.
+      const bool ports = protocol == "tcp" || protocol == "udp";
+      const int port = ports ? flow[text("opened_by") == "local" ? "remote_port"
+                                                                 : "local_port"]
+                                   .get<int>()
+                             : 0;
+      const bool known = protocol != "tcp" && port != kOneWay;
+      AddTo(&fields,
+            {protocol, text("local_address"), text("remote_address"),
+             std::to_string(port), text("uplink"), text("interface_name"),
+             text("service"), text("destination"), text("opened_by"),
+             text("end"), text("closed_by"),
+             std::to_string(known ? flow["tx_bytes"].get<int64_t>() : 0),
+             std::to_string(known ? flow["rx_bytes"].get<int64_t>() : 0)});
+    }
+    return fields;
   }
 
   static std::map<std::string, Uplink> ReadUplinks() {
@@ -425,12 +651,15 @@ class ForwardedFlowsTest : public LiveTest,
   static std::unique_ptr<Networks> networks_[2];
   static std::unique_ptr<MeteredCgroup> meters_[2];
 };
-Family ForwardedFlowsTest::family_;
-bool ForwardedFlowsTest::nat_, ForwardedFlowsTest::merged_;
-std::unique_ptr<Networks> ForwardedFlowsTest::networks_[2];
-std::unique_ptr<MeteredCgroup> ForwardedFlowsTest::meters_[2];
+Family ForwardedTest::family_;
+bool ForwardedTest::nat_, ForwardedTest::merged_;
+std::unique_ptr<Networks> ForwardedTest::networks_[2];
+std::unique_ptr<MeteredCgroup> ForwardedTest::meters_[2];
 
-std::string SetupName(const testing::TestParamInfo<Setup>& info) {
+class ForwardedFlowsTest : public ForwardedTest,
+                           public testing::WithParamInterface<Case> {};
+
+std::string CaseName(const testing::TestParamInfo<Case>& info) {
   const auto& [family, nat, merged] = info.param;
   return FamilyName(family) + (nat ? "_Nat" : "_Routed") +
          (merged ? "_Gro" : "_NoGro");
@@ -439,16 +668,29 @@ INSTANTIATE_TEST_SUITE_P(Over, ForwardedFlowsTest,
                          testing::Combine(testing::Values(Family::kIpv4,
                                                           Family::kIpv6),
                                           testing::Bool(), testing::Bool()),
-                         SetupName);
+                         CaseName);
 
-TEST_P(ForwardedFlowsTest, AreWhatTheInterfacesCounted) {
+TEST_P(ForwardedFlowsTest, AddUpToTheRowAndToTheInterface) {
   if (!Measured()) return;
+  Use(GetParam());
+  Records records(meter().pin_dir(), networks().gateway);
   auto before = ReadUplinks();
   const Links links(networks().gateway);
   ForwardAll();
   SpeakLocally();
   AwaitQuiet(networks().gateway);
   auto after = ReadUplinks();
+  records.Stop();
+  EXPECT_EQ(records.Stats().lost, 0u);
+  EXPECT_EQ(records.Stats().full, 0u);
+  Fields differ = Expected();
+  for (const auto& [line, number] : FieldsOf(records.Forwarded())) {
+    differ[line] -= number;
+  }
+  for (const auto& [line, missing] : differ) {
+    EXPECT_EQ(missing, 0) << line;
+  }
+  auto sums = records.Sums();
   Totals all;
   for (const auto& [link, uplink] :
        {std::pair<std::string, std::string>{"sat0", "satellite"},
@@ -456,6 +698,7 @@ TEST_P(ForwardedFlowsTest, AreWhatTheInterfacesCounted) {
     const Totals row = Forwarded(after[uplink]) - Forwarded(before[uplink]);
     const Totals local = Local(uplink);
     EXPECT_GT(local.tx_payload, 4999);
+    ExpectEqual(sums[uplink + " lan0"], row, uplink + " records");
     // A veth that merges packets counts them without their layer-2 header.
     ExpectEqual(row, links.Of(link, merged_ ? 0 : kEthernet) - local, uplink);
     all.tx_bytes += row.tx_bytes;
@@ -473,6 +716,63 @@ TEST_P(ForwardedFlowsTest, AreWhatTheInterfacesCounted) {
     EXPECT_LT(lan.rx_packets, all.rx_packets) << "no GSO packet";
   } else {
     ExpectEqual(lan, all, "lan0");
+  }
+}
+
+TEST_F(ForwardedTest, AConnectionThatMovesHasARecordForEachUplink) {
+  if (!Measured()) return;
+  for (const Family family : {Family::kIpv4, Family::kIpv6}) {
+    Use({family, false, false});
+    Records records(meter().pin_dir(), networks().gateway);
+    const Links links(networks().gateway);
+    const Tcp tcp = Open(PairOf(true, 0, 0), kPlain);
+    for (const auto& [out, back] :
+         {std::make_pair(Way::kSatellite, Way::kSatellite),
+          {Way::kMobile, Way::kSatellite},
+          {Way::kMobile, Way::kMobile},
+          {Way::kSatellite, Way::kMobile}}) {
+      networks().Move(family, out, back);
+      Transfer(tcp.client, tcp.server, 10007);
+      Transfer(tcp.server, tcp.client, 20011);
+      AwaitQuiet(networks().gateway);
+    }
+    networks().Move(family, Way::kSatellite, Way::kSatellite);
+    Close(tcp);
+    AwaitQuiet(networks().gateway);
+    records.Stop();
+    auto sums = records.Sums();
+    ExpectEqual(sums["satellite lan0"], links.Of("sat0"), "satellite");
+    ExpectEqual(sums["mobile lan0"], links.Of("lte0"), "mobile");
+    std::map<std::string, std::string> ends;
+    for (nlohmann::json& flow : records.Forwarded()) {
+      const bool moved = flow["uplink"] == "mobile";
+      EXPECT_EQ(flow["remote_port"], kPlain);
+      EXPECT_EQ(flow["partial"], moved ? 1 : 0);
+      EXPECT_EQ(flow["opened_by"], moved ? nlohmann::json() : "local");
+      EXPECT_GT(flow["tx_bytes"], 2 * 10007);
+      EXPECT_GT(flow["rx_bytes"], 2 * 20011);
+      ends[flow["uplink"]] += flow["end"];
+    }
+    const std::map<std::string, std::string> expected = {{"satellite", "fin"},
+                                                         {"mobile", "open"}};
+    EXPECT_EQ(ends, expected);
+  }
+}
+
+TEST_F(ForwardedTest, WhatHasNoRoomIsInTheSum) {
+  if (!Measured()) return;
+  Use({Family::kIpv4, true, true});
+  Records records(meter().pin_dir(), networks().gateway, 64);
+  auto before = ReadUplinks();
+  ForwardAll();
+  AwaitQuiet(networks().gateway);
+  auto after = ReadUplinks();
+  records.Stop();
+  EXPECT_GT(records.Stats().full, 0u);
+  auto sums = records.Sums();
+  for (const std::string uplink : {"satellite", "mobile"}) {
+    ExpectEqual(sums[uplink + " lan0"],
+                Forwarded(after[uplink]) - Forwarded(before[uplink]), uplink);
   }
 }
 
