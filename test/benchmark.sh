@@ -24,6 +24,7 @@
 #   names        the largest cost of reading a name from a connection's first bytes
 #   read         a read by the library: 16 series, and 4,096
 #   scrape       /metrics and GetMetrics of 4,096 series
+#   flows        1,000,000 open flows that a router forwards, and a follower of them
 #   sockets      up to 1,000,000 open and active sockets
 #   sockdiag     netmeter sockets beside ss, with 100,000 sockets
 #   load         netmeter-loader, and its size on disk
@@ -40,13 +41,13 @@
 # Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
 # figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
-usage() { sed -n '3,41s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,42s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
   *,*) mode=$1; shift ;;
-  datapath | structures | throughput | churn | ablate | forwarding | names | read | scrape | sockets | sockdiag | load | all | report) mode=$1; shift ;;
+  datapath | structures | throughput | churn | ablate | forwarding | names | read | scrape | flows | sockets | sockdiag | load | all | report) mode=$1; shift ;;
   '') usage >&2; exit 2 ;;
   *) echo "benchmark.sh: unknown benchmark $1 (--help tells)" >&2; exit 2 ;;
 esac

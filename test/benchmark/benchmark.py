@@ -37,6 +37,7 @@ BENCHMARKS = {
     "churn": ("throughput", ["churn"]),
     "ablate": ("throughput", ["ablate"]),
     "throughput": ("throughput", []),
+    "flows": ("flows", []),
     "sockets": ("sockets", []),
 }
 

@@ -98,6 +98,8 @@ class BenchmarkTest(unittest.TestCase):
             self.assertEqual({"tc", "tc, egress"} - set(subjects) - self.results.skipped("forwarding"), set())
         for value in self.results.facts_ending("sockets", "missing in the counters").values():
             self.assertEqual(value, 0)
+        missing = self.results.facts_ending("flows", " missing")
+        self.assertEqual(set(missing.values()), {0}, missing)
         for value in self.results.facts_ending("read", ": system calls").values():
             self.assertEqual(value, 0)
 

@@ -93,6 +93,12 @@ SECTIONS = {
         "Wall time, CPU time, and the most memory of the process.",
         ["us per socket", "CPU us per socket", "KiB"],
     ),
+    "flows": (
+        "Many forwarded flows",
+        "Open flows of UDP through a router, and a follower of forwarded flows (netmeter flows --forwarded) with room "
+        "for all of them, or for fewer. Time of a packet by the sender's CPU time, the whole way; memory of the machine.",
+        ["CPU ns per packet", "CPU ns of a flow's first packet", "% of a CPU of the idle reader", "seconds to its end"],
+    ),
     "sockets": (
         "Many sockets",
         "All sockets are open and send. Time of a program's run over an empty one by the kernel's clock, and "
