@@ -613,10 +613,11 @@ class ForwardedTest : public LiveTest {
     return fields;
   }
 
-  static std::map<std::string, Uplink> ReadUplinks() {
+  static std::map<std::string, Uplink> ReadUplinks(
+      MeteredCgroup& meter = ForwardedTest::meter()) {
     std::map<std::string, Uplink> uplinks;
     networks().gateway.Run([&] {
-      const auto read = meter().meter().ReadUplinks();
+      const auto read = meter.meter().ReadUplinks();
       ASSERT_TRUE(read.ok()) << read.status();
       for (const Uplink& uplink : *read) uplinks[uplink.name] = uplink;
     });
@@ -773,6 +774,77 @@ TEST_F(ForwardedTest, WhatHasNoRoomIsInTheSum) {
   for (const std::string uplink : {"satellite", "mobile"}) {
     ExpectEqual(sums[uplink + " lan0"],
                 Forwarded(after[uplink]) - Forwarded(before[uplink]), uplink);
+  }
+}
+
+TEST_F(ForwardedTest, AConnectionOnThePortsOfAFormerOneHasItsOwnRecord) {
+  if (!Measured()) return;
+  Use({Family::kIpv4, false, false});
+  Records records(meter().pin_dir(), networks().gateway);
+  const Links links(networks().gateway);
+  const Pair pair = PairOf(true, 0, 0);
+  const UniqueFd listener(OpenServer(pair, SOCK_STREAM, kPlain));
+  Check(listen(listener.get(), 1), "listen");
+  for (int i = 0; i < 3; ++i) {
+    const UniqueFd client(
+        OpenIn(*pair.client_network, pair.client, SOCK_STREAM));
+    Bind(client.get(), pair.client, 40000);
+    Connect(client.get(), pair.to, kPlain);
+    const UniqueFd server(Accept(listener.get()));
+    SendAll(server.get(), 100);
+    ReceiveExactly(client.get(), 100);
+    const linger at_once = {1, 0};
+    Check(setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &at_once,
+                     sizeof(at_once)),
+          "SO_LINGER");
+  }
+  AwaitQuiet(networks().gateway);
+  records.Stop();
+  auto sums = records.Sums();
+  ExpectEqual(sums["satellite lan0"], links.Of("sat0"), "satellite");
+  const std::vector<nlohmann::json> flows = records.Forwarded();
+  EXPECT_EQ(flows.size(), 3u);
+  for (const nlohmann::json& flow : flows) {
+    EXPECT_EQ(flow["local_port"], 40000);
+    EXPECT_EQ(flow["end"], "rst");
+    EXPECT_EQ(flow["closed_by"], "local");
+    EXPECT_EQ(flow["partial"], 0);
+  }
+}
+
+TEST_F(ForwardedTest, WithoutClientsTheEndThatSendsFirstIsTheClient) {
+  if (!Measured()) return;
+  Use({Family::kIpv6, false, true});
+  std::unique_ptr<MeteredCgroup> meter;
+  networks().gateway.Run([&] {
+    meter = std::make_unique<MeteredCgroup>(
+        "no-clients",
+        "uplinks: {satellite: [sat0], mobile: [lte0], lan: [lan0]}\n");
+  });
+  Records records(meter->pin_dir(), networks().gateway);
+  auto before = ReadUplinks(*meter);
+  ForwardAll();
+  AwaitQuiet(networks().gateway);
+  auto after = ReadUplinks(*meter);
+  records.Stop();
+  for (const nlohmann::json& flow : records.Forwarded()) {
+    EXPECT_EQ(flow["opened_by"], "local") << flow;
+  }
+  auto sums = records.Sums();
+  for (const auto& [link, uplink] :
+       {std::pair<std::string, std::string>{"sat0", "satellite"},
+        {"lte0", "mobile"}}) {
+    // A connection that an end behind the uplink has begun is on the LAN's side.
+    Totals sum = sums[uplink + " lan0"];
+    const Totals other = sums["lan " + link];
+    EXPECT_GT(sum.tx_bytes, 12 * 200001);
+    EXPECT_GT(other.tx_bytes, 12 * 200001);
+    sum.tx_bytes += other.rx_bytes;
+    sum.rx_bytes += other.tx_bytes;
+    sum.tx_packets += other.rx_packets;
+    sum.rx_packets += other.tx_packets;
+    ExpectEqual(sum, Forwarded(after[uplink]) - Forwarded(before[uplink]),
+                uplink);
   }
 }
 
