@@ -251,7 +251,8 @@ static __always_inline void add_passing_to_flow(struct nm_flow_state *state,
       state->flags |= NM_FLOW_FIN_OURS_FIRST;
     state->flags |= p->sends ? NM_FLOW_FIN_SENT : NM_FLOW_FIN_RECEIVED;
   }
-  if (p->tcp_flags & TCP_FLAG_RST)
+  /* What comes again after the end is answered by a RST, which ended nothing. */
+  if ((p->tcp_flags & TCP_FLAG_RST) && !nm_flow_is_over(state->flags))
     state->flags |= p->sends ? NM_FLOW_RST_SENT : NM_FLOW_RST_RECEIVED;
   if (!(state->flags & NM_FLOW_ESTABLISHED) &&
       (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_ACK &&

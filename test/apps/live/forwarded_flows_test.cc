@@ -502,18 +502,16 @@ class ForwardedTest : public LiveTest {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // The gateway's own traffic.
+  // The gateway's own traffic: no TIME_WAIT socket answers without a name.
   void SpeakLocally() const {
     for (const int uplink : {0, 1}) {
       const Address to = At(family_, kServers + uplink, 1);
-      const UniqueFd listener(OpenIn(networks().internet, to, SOCK_STREAM));
-      const int port = Bind(listener.get(), to);
-      Check(listen(listener.get(), 1), "listen");
-      Child client(meter().cgroup(), networks().gateway,
-                   [&](Child::Parent&) { SendAll(Connected(to, port), 5000); });
-      const UniqueFd accepted(Accept(listener.get()));
-      ReceiveUntilEnd(accepted.get());
-      client.Join();
+      const UniqueFd server(OpenIn(networks().internet, to, SOCK_DGRAM));
+      const int port = Bind(server.get(), to);
+      RunChild(meter().cgroup(), networks().gateway, [&] {
+        const int fd = Connected(to, port, SOCK_DGRAM);
+        for (int i = 0; i < 5; ++i) SendAll(fd, 1000);
+      });
     }
   }
 
@@ -846,6 +844,32 @@ TEST_F(ForwardedTest, WithoutClientsTheEndThatSendsFirstIsTheClient) {
     ExpectEqual(sum, Forwarded(after[uplink]) - Forwarded(before[uplink]),
                 uplink);
   }
+}
+
+// The bug: a retransmission after the end made it `rst`, by the RST that answers it.
+TEST_F(ForwardedTest, AResetAfterTheEndEndsNothing) {
+  if (!Measured()) return;
+  Use({Family::kIpv6, false, false});
+  Records records(meter().pin_dir(), networks().gateway);
+  const Pair pair = PairOf(true, 0, 0);
+  const Tcp tcp = Open(pair, kPlain);
+  const int port = PortOf(tcp.client);
+  Close(tcp);
+  const UniqueFd raw(
+      OpenIn(*pair.client_network, pair.client, SOCK_RAW, IPPROTO_TCP));
+  Bind(raw.get(), pair.client);
+  Connect(raw.get(), pair.to, 0);
+  SetOption(raw.get(), IPPROTO_IPV6, IPV6_CHECKSUM, 16);
+  // Ports, numbers, and a header of 20 bytes with the flags ACK and FIN.
+  SendText(raw.get(), Number(port, 2) + Number(kPlain, 2) + Number(1, 4) +
+                          Number(1, 4) + "\x50\x11" + Number(0, 6));
+  AwaitQuiet(networks().gateway);
+  records.Stop();
+  const std::vector<nlohmann::json> flows = records.Forwarded();
+  ASSERT_EQ(flows.size(), 1u);
+  EXPECT_EQ(flows[0]["end"], "fin");
+  EXPECT_EQ(flows[0]["closed_by"], "local");
+  EXPECT_EQ(flows[0]["rx_tcp_flags"].get<int>() & 4, 4);
 }
 
 }  // namespace
