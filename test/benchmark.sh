@@ -20,7 +20,8 @@
 #   ablate       the CPU time of a short connection, beside empty programs at some of
 #                netmeter's hooks, and the runs of each program
 #   forwarding   the cost of forwarded packets: without uplinks no run of netmeter's
-#                programs; with uplinks, beside traffic control (tc)
+#                programs; with uplinks and by client, beside traffic control (tc) and
+#                netobserv
 #   names        the largest cost of reading a name from a connection's first bytes
 #   read         a read by the library: 16 series, and 4,096
 #   scrape       /metrics and GetMetrics of 4,096 series
@@ -36,12 +37,15 @@
 #                throughput, churn, ablate: another build of netmeter as well, by its
 #                netmeter.bpf.o if no map and no program was added or taken away since,
 #                or by its netmeter-loader
+#   --netobserv FILE
+#                forwarding: netobserv's own programs, too. FILE is the compiled object
+#                of its repository, pkg/ebpf/bpf_x86_bpfel.o
 #   --smoke      everything once and briefly: only shows that it works
 #
 # Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
 # figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
-usage() { sed -n '3,42s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,46s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
@@ -62,9 +66,9 @@ for argument in "$@"; do
   fi
   path_next=
   case $argument in
-    --json | --out) path_next=1 ;;
+    --json | --out | --netobserv) path_next=1 ;;
     --object | --loader) path_next=build ;;
-    --json=[!/]* | --out=[!/]*) argument=${argument%%=*}=$PWD/${argument#*=} ;;
+    --json=[!/]* | --out=[!/]* | --netobserv=[!/]*) argument=${argument%%=*}=$PWD/${argument#*=} ;;
   esac
   arguments+=("$argument")
 done

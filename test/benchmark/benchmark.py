@@ -151,6 +151,8 @@ def measure(name, options, running):
             command.append("--smoke")
         if program == "throughput":
             command += options.builds
+        if program == "forwarding" and options.netobserv:
+            command += ["--netobserv", options.netobserv]
         before, begin = load_average(), time.monotonic()
         # Their data is below the folder of the build.
         status = running.run(command, options.bin)
@@ -183,6 +185,7 @@ def parse(arguments):
     for option in ("--object", "--loader"):
         parser.add_argument(option, metavar="NAME=FILE", dest="builds", action="extend", default=[],
                             type=lambda build, option=option: (option, build), help="another build of netmeter")
+    parser.add_argument("--netobserv", metavar="FILE", help="the file of its compiled programs")
     parser.add_argument("--bin", metavar="DIR", default=".", help="the folder of the build")
     return parser.parse_args(arguments)
 

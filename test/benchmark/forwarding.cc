@@ -7,8 +7,9 @@
 // packet must run one program at its sender and one at its receiver. One more run would
 // mean that the router had one, too. Then it measures the rate with both ends outside of
 // the cgroup, as other hosts are, beside meters that watch the router's interfaces: both
-// if they would count forwarded traffic, otherwise one. Last it measures what packets of
-// the router's own socket pay, which is in the cgroup: traffic control sees them, too.
+// if they would count forwarded traffic, otherwise one. All packets are of one flow, and
+// then of 1,000 in turn. Last it measures what packets of the router's own socket pay,
+// which is in the cgroup: traffic control sees them, too.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -36,6 +37,7 @@ struct Settings {
 constexpr int kBatch = 16;
 constexpr size_t kMessage = 64;
 constexpr uint16_t kPort = 4000;
+constexpr int kFlows = 1000;
 
 // Sender (nm0), router (nm1 and nm2), receiver (nm3).
 class Row {
@@ -63,16 +65,17 @@ class Row {
     router_.Enter();
     std::string error;
     if (!cgroup->Enter(&error)) Die(error);
-    send_ = UniqueFd(
+    send_.clear();
+    send_.emplace_back(
         Check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
-    Connect(send_, At("10.78.1.1", kPort));
+    Connect(send_.back(), At("10.78.1.1", kPort));
     if (!cgroup->Leave()) Die("cannot leave the cgroup");
     sender_.Enter();
     Send(kBatch);
   }
 
-  // Connected sockets of both ends.
-  void Open(Family family) {
+  // Connected sockets of the sender, each a flow, and the receiver's.
+  void Open(Family family, int flows = 1) {
     const sockaddr_storage address =
         HostAddress(family, 78, 2, 1).WithPort(kPort);
     receiver_.Enter();
@@ -82,20 +85,25 @@ class Row {
     const auto* raw = reinterpret_cast<const sockaddr*>(&address);
     Check(bind(receive_.get(), raw, size), "bind");
     sender_.Enter();
-    send_ = UniqueFd(Check(
-        socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
-    Check(connect(send_.get(), raw, size), "connect");
+    send_.clear();
+    for (int i = 0; i < flows; ++i) {
+      send_.emplace_back(Check(
+          socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
+      Check(connect(send_.back().get(), raw, size), "connect");
+    }
     Send(kBatch);  // neighbours find each other
   }
 
-  // In batches that fit every queue: nothing is lost.
+  // In batches that fit every queue: nothing is lost. Each packet is the next flow's.
   void Send(int packets) const {
     char message[kMessage] = {};
+    size_t next = 0;
     for (int sent = 0; sent < packets; sent += kBatch) {
       for (int i = 0; i < kBatch; ++i) {
-        if (send(send_.get(), message, kMessage, 0) != kMessage) {
+        if (send(send_[next].get(), message, kMessage, 0) != kMessage) {
           DieWithErrno("send");
         }
+        if (++next == send_.size()) next = 0;
       }
       for (int i = 0; i < kBatch; ++i) {
         if (recv(receive_.get(), message, kMessage, 0) != kMessage) {
@@ -143,7 +151,8 @@ class Row {
   }
 
   NetNamespace sender_, router_, receiver_;
-  UniqueFd send_, receive_;
+  std::vector<UniqueFd> send_;
+  UniqueFd receive_;
 };
 
 // Everybody in the cgroup of the meter.
@@ -176,13 +185,13 @@ void CountRuns(const Settings& settings, Row* row, Run* run) {
 }
 
 void MeasureRates(const Settings& settings, const std::string& test_case,
-                  const std::vector<std::unique_ptr<Observer>>& observers,
-                  Row* row, Run* run, const std::function<void()>& open) {
+                  const std::vector<Observer*>& observers, Row* row, Run* run,
+                  const std::function<void()>& open) {
   const Place place = {"router", "nm1", "", "", true};
   std::vector<bool> missing(observers.size());
   ForEachRound(settings.rounds, static_cast<int>(observers.size()), [&](int i) {
     const auto index = static_cast<size_t>(i);
-    Observer* observer = observers[index].get();
+    Observer* observer = observers[index];
     if (missing[index]) return;
     row->EnterRouter();
     const std::string why = observer->Start(run->cgroup()->fd(), place);
@@ -213,9 +222,22 @@ void MeasureRates(const Settings& settings, const std::string& test_case,
 void Measure(const Settings& settings, Run* run) {
   Row row;
   CountRuns(settings, &row, run);
-  const auto observers = MakeObservers(run, {"nm1", "nm2"});
+  const auto owned = MakeObservers(run, {"nm1", "nm2"});
+  std::vector<Observer*> observers, tables;
+  for (const auto& observer : owned) {
+    observers.push_back(observer.get());
+    // Those with an element for each flow, beside others that have fewer.
+    for (const char* name :
+         {"off", "netmeter, uplinks", "netmeter, clients",
+          "netmeter, forwarded flows", "netobserv", "netobserv, its own"}) {
+      if (observer->name() == name) tables.push_back(observer.get());
+    }
+  }
   row.Open(Family::kIpv4);
   MeasureRates(settings, "forwarded/udp", observers, &row, run, [] {});
+  row.Open(Family::kIpv4, kFlows);
+  MeasureRates(settings, "forwarded/udp, 1,000 flows", tables, &row, run,
+               [] {});
   // A socket that is older than a meter costs more: it has no room in the table.
   MeasureRates(settings, "local/udp", observers, &row, run,
                [&] { row.OpenLocal(run->cgroup()); });

@@ -114,7 +114,7 @@ int RunChild(const std::function<void()>& body) {
 int RunBenchmark(const std::string& name, int argc, char** argv,
                  const std::function<void(Run*)>& measure) {
   g_name = name;
-  std::string json, word, error;
+  std::string json, word, netobserv, error;
   bool smoke = false;
   std::vector<Build> builds;
   for (int i = 1; i < argc; ++i) {
@@ -123,6 +123,8 @@ int RunBenchmark(const std::string& name, int argc, char** argv,
       smoke = true;
     } else if (argument == "--json" && i + 1 < argc) {
       json = argv[++i];
+    } else if (argument == "--netobserv" && i + 1 < argc) {
+      netobserv = argv[++i];
     } else if ((argument == "--object" || argument == "--loader") &&
                i + 1 < argc && std::strchr(argv[i + 1], '=') != nullptr) {
       const std::string build = argv[++i];
@@ -134,7 +136,8 @@ int RunBenchmark(const std::string& name, int argc, char** argv,
     } else {
       std::fprintf(stderr,
                    "usage: test/benchmark.sh %s [--json FILE] [--smoke] "
-                   "[--object NAME=FILE] [--loader NAME=FILE]\n",
+                   "[--object NAME=FILE] [--loader NAME=FILE] "
+                   "[--netobserv FILE]\n",
                    name.c_str());
       return 2;
     }
@@ -144,7 +147,7 @@ int RunBenchmark(const std::string& name, int argc, char** argv,
   char directory[] = "/tmp/nm-bench-XXXXXX";
   if (mkdtemp(directory) == nullptr) DieWithErrno("temporary folder");
   const int status = RunChild([&] {
-    Run run(name, cgroup.get(), directory, smoke, word, builds);
+    Run run(name, cgroup.get(), directory, smoke, word, builds, netobserv);
     measure(&run);
     if (!json.empty() && !run.results()->WriteTo(json, &error)) Die(error);
   });

@@ -87,16 +87,20 @@ struct Build {
 class Run {
  public:
   Run(const std::string& name, OwnCgroup* cgroup, std::string directory,
-      bool smoke, std::string word, std::vector<Build> builds)
+      bool smoke, std::string word, std::vector<Build> builds,
+      std::string netobserv)
       : results_(name),
         cgroup_(cgroup),
         directory_(std::move(directory)),
         smoke_(smoke),
         word_(std::move(word)),
-        builds_(std::move(builds)) {}
+        builds_(std::move(builds)),
+        netobserv_(std::move(netobserv)) {}
   // An argument that is no option: which of several measurements.
   const std::string& word() const { return word_; }
   const std::vector<Build>& builds() const { return builds_; }
+  // The file of netobserv's compiled programs, or "".
+  const std::string& netobserv() const { return netobserv_; }
   // The second number with --smoke.
   int Of(int full, int smoke) const { return smoke_ ? smoke : full; }
   Results* results() { return &results_; }
@@ -116,11 +120,13 @@ class Run {
   const bool smoke_;
   const std::string word_;
   const std::vector<Build> builds_;
+  const std::string netobserv_;
 };
 
 // Runs `measure` in the child and writes what it measured. Options: --json FILE writes
 // the results to a file; --smoke runs everything once and briefly; --object and --loader
-// NAME=FILE, any number of them, are builds. Returns the exit status.
+// NAME=FILE, any number of them, are builds; --netobserv FILE has its programs. Returns
+// the exit status.
 int RunBenchmark(const std::string& name, int argc, char** argv,
                  const std::function<void(Run*)>& measure);
 

@@ -227,6 +227,78 @@ class TrafficControl : public Observer {
   std::vector<bpf_tc_hook> hooks_;
 };
 
+// Links of tcx (Linux 6.6) at both directions of each interface.
+class Tcx : public Observer {
+ public:
+  Tcx(const std::string& name, std::shared_ptr<void> owner, bpf_program* egress,
+      bpf_program* ingress, std::vector<std::string> interfaces)
+      : Observer(name, {egress, ingress}),
+        owner_(std::move(owner)),
+        interfaces_(std::move(interfaces)) {}
+  std::string Start(int, const Place&) override {
+    // Newer than libbpf's enum.
+    constexpr int kIngress = 46, kEgress = 47;
+    for (const std::string& name : interfaces_) {
+      const int index = static_cast<int>(if_nametoindex(name.c_str()));
+      for (const int direction : {kEgress, kIngress}) {
+        const bpf_program* program = programs_[direction == kIngress];
+        links_.emplace_back(
+            bpf_link_create(bpf_program__fd(program), index,
+                            static_cast<bpf_attach_type>(direction), nullptr));
+        if (!links_.back().ok()) return Errno("attach to tcx");
+      }
+    }
+    return "";
+  }
+  void Stop() override { links_.clear(); }
+
+ private:
+  const std::shared_ptr<void> owner_;
+  const std::vector<std::string> interfaces_;
+  std::vector<UniqueFd> links_;
+};
+
+// netobserv's compiled programs, as its agent loads them: without optional features, with
+// room for 5,000 flows, and with the least for tables that are not used then.
+std::unique_ptr<Observer> LoadNetobserv(const std::string& file,
+                                        std::vector<std::string> interfaces) {
+  const std::shared_ptr<bpf_object> object(
+      bpf_object__open_file(file.c_str(), nullptr), bpf_object__close);
+  if (object == nullptr) DieWithErrno("open " + file);
+  bpf_program* program;
+  bpf_object__for_each_program(program, object.get()) {
+    const std::string name = bpf_program__name(program);
+    bpf_program__set_autoload(program, name == "tcx_egress_flow_parse" ||
+                                           name == "tcx_ingress_flow_parse");
+    // Its agent's library knows sections that libbpf does not.
+    bpf_program__set_type(program, BPF_PROG_TYPE_SCHED_CLS);
+  }
+  bpf_map* map;
+  bpf_object__for_each_map(map, object.get()) {
+    bpf_map__set_pin_path(map, nullptr);
+    const bool is_used =
+        std::strcmp(bpf_map__name(map), "aggregated_flows") == 0;
+    switch (bpf_map__type(map)) {
+      case BPF_MAP_TYPE_HASH:
+      case BPF_MAP_TYPE_PERCPU_HASH:
+        bpf_map__set_max_entries(map, is_used ? 5000 : 1);
+        break;
+      case BPF_MAP_TYPE_RINGBUF:
+        bpf_map__set_max_entries(map, static_cast<uint32_t>(getpagesize()));
+        break;
+      default:
+        break;
+    }
+  }
+  if (bpf_object__load(object.get()) != 0) DieWithErrno("load " + file);
+  const auto find = [&](const char* name) {
+    return bpf_object__find_program_by_name(object.get(), name);
+  };
+  return std::make_unique<Tcx>(
+      "netobserv, its own", object, find("tcx_egress_flow_parse"),
+      find("tcx_ingress_flow_parse"), std::move(interfaces));
+}
+
 // For a command: its text has the interface's name at this place.
 constexpr char kInterface[] = "INTERFACE";
 
@@ -282,6 +354,7 @@ class Process : public Observer {
   }
 
   double CpuNs() const override { return CpuNsOf(pid_) - start_ns_; }
+  pid_t pid() const { return pid_; }
 
  private:
   [[noreturn]] void Exec(const Place& place, int error_fd) {
@@ -340,20 +413,23 @@ class Loaded : public Observer {
 // It, and netmeter flows --follow, which reads each record.
 class Followed : public Loaded {
  public:
-  Followed(const std::string& cgroup, const std::string& pin_dir)
-      : Loaded("netmeter, followed", cgroup, pin_dir, ""),
-        follower_("",
-                  {"lib/apps/netmeter/netmeter", "flows", "--follow", "--json",
-                   "--pin-dir", pin_dir},
-                  "") {}
+  // `forwarded`: also the records of forwarded flows.
+  Followed(const std::string& name, const std::string& cgroup,
+           const std::string& pin_dir, const std::string& options,
+           bool forwarded)
+      : Loaded(name, cgroup, pin_dir, options),
+        follower_("", Command(pin_dir, forwarded), ""),
+        forwarded_(forwarded) {}
 
   std::string Start(int cgroup_fd, const Place& place) override {
     Loaded::Start(cgroup_fd, place);
     const uint32_t alone = ProgramsOf(cgroup_fd);
     const std::string error = follower_.Start(cgroup_fd, place);
     if (!error.empty()) Die(error);
-    for (int i = 0; ProgramsOf(cgroup_fd) == alone; ++i) {
-      if (i == 1000) Die("netmeter flows does not follow");
+    for (int i = 0; ProgramsOf(cgroup_fd) == alone ||
+                    (forwarded_ && NetfilterLinksOf(follower_.pid()) < 2);
+         ++i) {
+      if (i == 6000) Die("netmeter flows does not follow");
       usleep(10000);
     }
     return "";
@@ -365,6 +441,18 @@ class Followed : public Loaded {
   double CpuNs() const override { return follower_.CpuNs(); }
 
  private:
+  static std::vector<std::string> Command(const std::string& pin_dir,
+                                          bool forwarded) {
+    std::vector<std::string> command = {"lib/apps/netmeter/netmeter",
+                                        "flows",
+                                        "--follow",
+                                        "--json",
+                                        "--pin-dir",
+                                        pin_dir};
+    if (forwarded) command.push_back("--forwarded");
+    return command;
+  }
+
   static uint32_t ProgramsOf(int cgroup_fd) {
     uint32_t ids[64], count = 64;
     if (bpf_prog_query(cgroup_fd, BPF_CGROUP_INET_EGRESS, 0, nullptr, ids,
@@ -374,7 +462,19 @@ class Followed : public Loaded {
     return count;
   }
 
+  static int NetfilterLinksOf(pid_t pid) {
+    const std::string folder = "/proc/" + std::to_string(pid) + "/fdinfo/";
+    int links = 0;
+    for (int fd = 0; fd < 1024; ++fd) {
+      std::ifstream file(folder + std::to_string(fd));
+      std::string line;
+      while (std::getline(file, line)) links += line == "link_type:\tnetfilter";
+    }
+    return links;
+  }
+
   Process follower_;
+  const bool forwarded_;
 };
 
 // With the best of the hooks that the kernel lets kernsnoopd have. Which one is
@@ -452,7 +552,10 @@ std::vector<std::unique_ptr<Observer>> MakeObservers(
       all.push_back(std::make_unique<Netmeter>(build.name, build.file));
     }
   }
-  if (!paired) all.push_back(std::make_unique<Followed>(cgroup, pins));
+  if (!paired) {
+    all.push_back(std::make_unique<Followed>("netmeter, followed", cgroup, pins,
+                                             "", false));
+  }
   add("shared hash", {progs.bm_hash_tx, progs.bm_hash_rx});
   if (!paired) all.push_back(std::make_unique<Kernsnoopd>(peers));
   all.push_back(std::make_unique<AtCgroup>(
@@ -462,7 +565,7 @@ std::vector<std::unique_ptr<Observer>> MakeObservers(
   all.push_back(std::make_unique<Skydive>(peers));
   all.push_back(std::make_unique<TrafficControl>(
       "netobserv", peers, peers->progs.bm_observe_tx,
-      peers->progs.bm_observe_rx, std::vector<std::string>()));
+      peers->progs.bm_observe_rx, router));
   if (paired) return all;
   all.push_back(std::make_unique<Process>(
       "tcpdump",
@@ -473,11 +576,22 @@ std::vector<std::unique_ptr<Observer>> MakeObservers(
       "nethogs", std::vector<std::string>{"nethogs", "-a", "-t", kInterface},
       ""));
   if (router.empty()) return all;
-  const std::string config = run->directory() + "/uplinks.yml";
-  std::ofstream(config) << "uplinks: {a: [" << router.at(0) << "], b: ["
-                        << router.at(1) << "]}\n";
+  const std::string uplinks = run->directory() + "/uplinks.yml";
+  const std::string clients = run->directory() + "/clients.yml";
+  for (const std::string& file : {uplinks, clients}) {
+    std::ofstream(file) << "uplinks: {a: [" << router.at(0) << "], b: ["
+                        << router.at(1) << "]}\n"
+                        << (file == clients ? "forwarded_clients: [a]\n" : "");
+  }
   all.push_back(std::make_unique<Loaded>("netmeter, uplinks", cgroup, pins,
-                                         " --config " + config));
+                                         " --config " + uplinks));
+  all.push_back(std::make_unique<Loaded>("netmeter, clients", cgroup, pins,
+                                         " --config " + clients));
+  all.push_back(std::make_unique<Followed>("netmeter, forwarded flows", cgroup,
+                                           pins, " --config " + clients, true));
+  if (!run->netobserv().empty()) {
+    all.push_back(LoadNetobserv(run->netobserv(), router));
+  }
   all.push_back(std::make_unique<TrafficControl>(
       "tc", peers, peers->progs.bm_tc_tx, peers->progs.bm_tc_rx, router));
   all.push_back(std::make_unique<TrafficControl>(

@@ -11,13 +11,19 @@
 //   kernsnoopd     each call of tcp_sendmsg(), for the whole machine
 //   systemd        IPAccounting of the cgroup
 //   Skydive        a socket filter on the interface
-//   netobserv      traffic control of the interface
+//   netobserv      traffic control of the interface; on a router, of both
 //   tcpdump        -w /dev/null on the interface
 //   nethogs        on the interface
 //
 // On a router also:
 //   netmeter, uplinks
 //                  as netmeter-loader loads it, with its two interfaces as uplinks
+//   netmeter, clients
+//                  the same, and counts by address in forwarded_clients
+//   netmeter, forwarded flows
+//                  the same, and netmeter flows --follow --forwarded
+//   netobserv, its own
+//                  netobserv's compiled programs, if --netobserv names their file
 //   tc             traffic control of both interfaces, both directions: the least that
 //                  would count forwarded traffic there
 //   tc, egress     packets that leave by them and came in by an interface

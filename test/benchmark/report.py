@@ -69,9 +69,11 @@ SECTIONS = {
     ),
     "forwarding": (
         "Forwarded packets",
-        "Packets a second through a router with each of them, and those that the router itself sends. Without "
-        "uplinks, netmeter's programs do not run for forwarded packets, which the last lines count. \"tc\" is the "
-        "least that would count forwarded packets by traffic control, on kernels without netfilter programs.",
+        "Packets a second through a router with each of them, of one flow and of 1,000, and those that the router itself "
+        "sends. Without uplinks, netmeter's programs do not run for forwarded packets, which the last lines count. "
+        "\"clients\" counts by address in the LAN, too. \"netobserv, its own\" is the project's compiled object at both "
+        "interfaces, and \"netobserv\" its table, rewritten; their records go nowhere. \"tc\" is the least that would "
+        "count forwarded packets by traffic control, on kernels without netfilter programs.",
         ["packets/s", "CPU ns per packet"],
     ),
     "names": (
