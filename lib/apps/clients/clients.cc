@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +36,8 @@ namespace {
 constexpr char kMac[] = "mac", kWireGuard[] = "wireguard",
                kAddress[] = "address";
 constexpr int kIpv4Prefix = 96;  // of addresses of IPv4 within those of IPv6
+constexpr off_t kMaxFile = 16 << 20;
+constexpr int kTimedOut = 124;  // of timeout(1)
 
 std::vector<std::string> SplitIdentities(const std::string& list) {
   return absl::StrSplit(list, ',', absl::SkipEmpty());
@@ -127,16 +131,36 @@ absl::StatusOr<Clients> Clients::Read(const ClientOptions& options) {
   for (const std::string& path : options.name_files) {
     NETMETER_RETURN_IF_ERROR(clients.ReadNames(path));
   }
-  // A file may name an address of a device only.
-  for (const auto* macs : {&clients.neighbours_, &clients.leases_}) {
-    for (const auto& [address, mac] : *macs) {
-      const auto name = clients.names_.find(address);
-      if (name != clients.names_.end()) {
-        clients.names_.emplace(mac, std::string(name->second));
-      }
-    }
+  // A file may have only one of them.
+  if (!options.name_files.empty() && !clients.has_macs()) {
+    NETMETER_RETURN_IF_ERROR(clients.ReadNeighbours());
+  }
+  for (const auto& [place, mac] : clients.neighbours_) {
+    clients.ShareName(place.first, mac);
+  }
+  for (const auto& [address, mac] : clients.leases_) {
+    clients.ShareName(address, mac);
   }
   return clients;
+}
+
+void Clients::ShareName(const std::string& address, const std::string& mac) {
+  for (const auto& [known, other] :
+       {std::make_pair(address, mac), std::make_pair(mac, address)}) {
+    const auto name = names_.find(known);
+    if (name != names_.end()) names_.emplace(other, std::string(name->second));
+  }
+}
+
+std::string Clients::MacOfAddress(const std::string& address,
+                                  const std::string& interface) const {
+  const auto neighbour = neighbours_.lower_bound({address, interface});
+  if (neighbour != neighbours_.end() && neighbour->first.first == address &&
+      (interface.empty() || neighbour->first.second == interface)) {
+    return neighbour->second;
+  }
+  const auto lease = leases_.find(address);
+  return lease == leases_.end() ? "" : lease->second;
 }
 
 std::string Clients::IdentityOf(const std::string& address,
@@ -148,10 +172,8 @@ std::string Clients::IdentityOf(const std::string& address,
       if (!key.empty()) return key;
       continue;
     }
-    for (const auto* macs : {&neighbours_, &leases_}) {
-      const auto found = macs->find(address);
-      if (found != macs->end()) return found->second;
-    }
+    std::string mac = MacOfAddress(address, interface);
+    if (!mac.empty()) return mac;
   }
   return address;
 }
@@ -221,7 +243,11 @@ absl::Status Clients::ReadNeighbours() {
           absl::StrAppend(
               out, absl::Hex(static_cast<uint8_t>(byte), absl::kZeroPad2));
         });
-    neighbours_.emplace(AddressText(neighbour.ndm_family, address), text);
+    char interface[IF_NAMESIZE] = "";
+    if_indextoname(static_cast<unsigned>(neighbour.ndm_ifindex), interface);
+    neighbours_.emplace(
+        std::make_pair(AddressText(neighbour.ndm_family, address), interface),
+        text);
     return true;
   };
   // A neighbour that is missing because others changed meanwhile keeps its address.
@@ -263,19 +289,32 @@ absl::Status Clients::ReadPeers() {
           !absl::SimpleAtoi(parts.second, &peer.length)) {
         continue;  // "(none)"
       }
+      if (peer.length < 0 || peer.length > 128) continue;
       if (IN6_IS_ADDR_V4MAPPED(&peer.prefix)) peer.length += kIpv4Prefix;
       peers_.push_back(std::move(peer));
     }
   }
   // Only root sees that there are any of other programs.
   if (error.empty() && peers_.empty() && geteuid() != 0) error = "no peers";
-  if (error.empty() && status != 0) error = absl::StrCat("status ", status);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kTimedOut) {
+    return absl::DeadlineExceededError(
+        "wg show all allowed-ips: no answer in 10 seconds");
+  }
+  if (error.empty() && status != 0) {
+    error = absl::StrCat("status ", WEXITSTATUS(status));
+  }
   if (error.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("wg show all allowed-ips: ", error, " (it needs root)"));
 }
 
 absl::Status Clients::ReadNames(const std::string& path) {
+  struct stat about = {};
+  if (stat(path.c_str(), &about) != 0) return ErrnoStatus(errno, path);
+  if (!S_ISREG(about.st_mode) || about.st_size > kMaxFile) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected a file of 16 MiB at most"));
+  }
   std::ifstream file(path);
   if (!file) return ErrnoStatus(errno, path);
   std::string line;
@@ -286,7 +325,7 @@ absl::Status Clients::ReadNames(const std::string& path) {
         ": expected a lease of dnsmasq, or an address, a MAC address or a "
         "WireGuard key, and a name"));
   }
-  return absl::OkStatus();
+  return file.bad() ? ErrnoStatus(errno, path) : absl::OkStatus();
 }
 
 bool Clients::ReadLine(absl::string_view line) {
@@ -307,8 +346,11 @@ bool Clients::ReadLine(absl::string_view line) {
     if (!mac.empty()) names_.emplace(mac, words[3]);
     return true;
   }
+  // hosts(5) may have the interface of an address.
+  const absl::string_view first =
+      absl::string_view(words[0]).substr(0, words[0].find('%'));
   for (const auto& parse : {AddressOf, MacOf, KeyOf}) {
-    const std::string identity = parse(words[0]);
+    const std::string identity = parse(first);
     if (identity.empty()) continue;
     if (words.size() < 2) return false;
     const std::string address = AddressOf(words[1]);

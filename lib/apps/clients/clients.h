@@ -17,6 +17,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,7 +47,7 @@ class Clients {
   // Reads the kernel's neighbours in the network namespace of this process, asks wg(8),
   // and reads the files, as far as the options say. Blocks for 10 seconds at most, if wg
   // does not answer. Errors are one line:
-  //   InvalidArgument     a line of a file has no known format
+  //   InvalidArgument     a line of a file has no known format, or it is too large
   //   NotFound            no such file; or wg is not installed
   //   FailedPrecondition  wg failed, such as without root
   // and those of open(2) and netlink(7).
@@ -69,6 +70,10 @@ class Clients {
   std::string NameOf(const std::string& identity) const;
 
  private:
+  // "": not known.
+  std::string MacOfAddress(const std::string& address,
+                           const std::string& interface) const;
+
   struct Peer {
     std::string interface, key;
     in6_addr prefix;
@@ -76,13 +81,15 @@ class Clients {
   };
 
   absl::Status ReadNeighbours();
+  void ShareName(const std::string& address, const std::string& mac);
   absl::Status ReadPeers();
   absl::Status ReadNames(const std::string& path);
   bool ReadLine(absl::string_view line);
 
   std::vector<std::string> identities_;
-  std::map<std::string, std::string> neighbours_;  // MAC addresses by address
-  std::map<std::string, std::string> leases_;      // likewise
+  // MAC addresses by address and interface: a host elsewhere may claim the address.
+  std::map<std::pair<std::string, std::string>, std::string> neighbours_;
+  std::map<std::string, std::string> leases_;  // MAC addresses by address
   std::vector<Peer> peers_;
   std::map<std::string, std::string> names_;  // by identity
 };

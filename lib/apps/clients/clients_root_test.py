@@ -113,12 +113,23 @@ class NeighboursTest(ClientsTest):
         hosts = self.file("hosts", "10.77.3.3 tablet\n")
         names = ["--client-names", ethers, "--client-names", hosts]
         self.assertEqual(self.rows("--clients", "mac", *names), {(PHONE, "phone"): 15000, (TABLET, "tablet"): 3000})
+        # ethers(5) has no addresses, but the kernel knows whose they are.
         self.assertEqual(self.rows(*names)["10.77.3.3", "tablet"], 3000)
+        self.assertEqual(self.rows(*names)["10.77.3.2", "phone"], 10000)
         table = lab.run(*self.list_command("--clients", "mac", *names)).decode()
         self.assertRegex(table, r"(?m)^forwarded +lan0 +%s \(phone\) +other " % PHONE)
         text = lab.run(*self.list_command("--clients", "mac", "--csv", *names)).decode()
         named = {row["client_name"]: row["tx_bytes"] for row in csv.DictReader(text.splitlines()) if row["client_name"]}
         self.assertEqual(named, {"phone": "15000", "tablet": "3000"})
+
+    # An uplink's neighbour claimed an address of the LAN, and had its row.
+    def test_2_a_neighbour_elsewhere_is_another_one(self):
+        elsewhere = ["10.77.3.3", "lladdr", PHONE, "dev", "sat0", "nud", "permanent"]
+        lab.run("ip", "neighbour", "replace", *elsewhere)
+        try:
+            self.assertEqual(self.rows("--clients", "mac"), {(PHONE, None): 15000, (TABLET, None): 3000})
+        finally:
+            lab.run("ip", "neighbour", "del", "10.77.3.3", "dev", "sat0")
 
     def test_3_an_address_without_a_neighbour_keeps_its_row(self):
         lab.run("ip", "neighbour", "del", "10.77.3.3", "dev", "lan0")

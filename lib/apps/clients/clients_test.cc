@@ -120,6 +120,16 @@ TEST_F(ClientsTest, AMissingFileIsAnError) {
               EndsWith("/nonexistent/leases: No such file or directory"));
 }
 
+// A FIFO would block, /dev/zero has no end, and a directory looked like an empty file.
+TEST_F(ClientsTest, WhatIsNoRegularFileIsAnError) {
+  for (const char* path : {"/", "/dev/zero"}) {
+    options_.name_files = {path};
+    EXPECT_EQ(Clients::Read(options_).status(),
+              absl::InvalidArgumentError(
+                  absl::StrCat(path, ": expected a file of 16 MiB at most")));
+  }
+}
+
 TEST_F(ClientsTest, WithoutOptionsAnAddressIsItsIdentity) {
   EXPECT_FALSE(options_.any());
   EXPECT_EQ(Clients().IdentityOf("10.77.3.2", "br0"), "10.77.3.2");
