@@ -59,17 +59,24 @@ Collector::Collector(std::string name, std::string host, std::string port,
       port_(std::move(port)),
       protocol_(protocol) {}
 
-absl::Status Collector::TryToConnect() {
+absl::Status Collector::Resolve() {
   addrinfo wanted = {};
   wanted.ai_socktype = protocol_ == kUdp ? SOCK_DGRAM : SOCK_STREAM;
   addrinfo* found = nullptr;
   const int looked_up =
       getaddrinfo(host_.c_str(), port_.c_str(), &wanted, &found);
   if (looked_up != 0) {
-    return absl::UnavailableError(gai_strerror(looked_up));
+    return absl::UnavailableError(
+        absl::StrCat(name_, ": ", gai_strerror(looked_up)));
   }
+  addresses_.reset(found);
+  return absl::OkStatus();
+}
+
+absl::Status Collector::TryToConnect() {
   int error = 0;
-  for (addrinfo* one = found; one != nullptr; one = one->ai_next) {
+  for (const addrinfo* one = addresses_.get(); one != nullptr;
+       one = one->ai_next) {
     UniqueFd fd(socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, 0));
     // Also limits connect(2).
     if (!fd.ok() ||
@@ -82,7 +89,6 @@ absl::Status Collector::TryToConnect() {
     socket_ = std::move(fd);
     break;
   }
-  freeaddrinfo(found);
   if (!socket_.ok()) return absl::UnavailableError(strerror(error));
   return absl::OkStatus();
 }

@@ -14,6 +14,8 @@
 #ifndef NETMETER_LIB_APPS_IPFIX_COLLECTOR_H_
 #define NETMETER_LIB_APPS_IPFIX_COLLECTOR_H_
 
+#include <netdb.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -36,10 +38,13 @@ class Collector {
   static absl::StatusOr<std::unique_ptr<Collector>> Make(
       const std::string& address, Protocol protocol);
 
+  // Looks up the host, once: a resolver may take its time, and flows do not wait.
+  // Unavailable if it finds none.
+  absl::Status Resolve();
+
   // Connects if there is no connection, or if it has failed, but not within a second
   // after the last try. True if there is a new one. It is a new session, which begins
-  // with templates. Waits for the resolver, and up to a second for each address of the
-  // host.
+  // with templates. Waits up to a second for each address of the host.
   bool Connect();
 
   // Learns whether the connection has failed since the last message. Does not wait.
@@ -63,6 +68,8 @@ class Collector {
 
   const std::string name_, host_, port_;
   const Protocol protocol_;
+  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses_{nullptr,
+                                                                freeaddrinfo};
   UniqueFd socket_;
   Clock::time_point next_try_;
   bool failing_ = false;  // as the last line on stderr said

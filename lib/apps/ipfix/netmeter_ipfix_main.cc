@@ -160,6 +160,7 @@ int Main(int argc, char** argv) {
       .AddOption("--enterprise", &options.enterprise,
                  "The enterprise number of the elements with names")
       .Type("N")
+      .InRange(1, INT32_MAX, Option::InHelp::kNo)
       .ShowDefault();
   flags.SetFooter(kFooter);
   std::string help;
@@ -174,6 +175,8 @@ int Main(int argc, char** argv) {
   if (protocol == Collector::kUdp) options.repeat = kRepeatTemplates;
   IgnoreFirstSignals();
   absl::Status status = BecomeNobody();
+  if (status.ok()) status = (*collector)->Resolve();
+  if (status.ok()) (*collector)->Connect();  // tells early that nobody is there
   if (status.ok()) status = Sender(options, collector->get()).Run();
   const uint64_t not_sent = (*collector)->not_sent();
   if (not_sent != 0) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "lib/apps/netmeter/commands.h"
 #include "lib/base/status_util.h"
 #include "lib/base/unique_fd.h"
@@ -47,7 +48,9 @@ int FinishIpfix(pid_t child) {
   while (waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) return kExitError;
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : kExitError;
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  return Fail(
+      absl::StrCat("netmeter-ipfix ended by signal ", WTERMSIG(status)));
 }
 
 }  // namespace internal
