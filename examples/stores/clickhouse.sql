@@ -252,7 +252,13 @@ CREATE TABLE flows (
   reason LowCardinality(String),
   records Nullable(UInt64),
   host LowCardinality(String),
-  labels Map(LowCardinality(String), String)
+  labels Map(LowCardinality(String), String),
+  client_interface Nullable(UInt64),
+  client_interface_name LowCardinality(String),
+  client_uplink LowCardinality(String),
+  client_mac LowCardinality(String),
+  client_peer LowCardinality(String),
+  client_name LowCardinality(String)
 )
 ENGINE = MergeTree
 PARTITION BY toDate(fromUnixTimestamp64Nano(toInt64(end_ns)), 'UTC')

@@ -249,5 +249,11 @@ CREATE TABLE flows (
   reason VARCHAR,
   records UBIGINT,
   host VARCHAR,
-  labels MAP(VARCHAR, VARCHAR)
+  labels MAP(VARCHAR, VARCHAR),
+  client_interface UBIGINT,
+  client_interface_name VARCHAR,
+  client_uplink VARCHAR,
+  client_mac VARCHAR,
+  client_peer VARCHAR,
+  client_name VARCHAR
 );
