@@ -15,7 +15,7 @@
  *
  * No socket tells when a connection ends. Its packets do: FINs of both ends, or a RST.
  * Late packets may follow these, so user space ends the flow after a moment of silence.
- * A SYN on the same ports ends it at once.
+ * The SYN of another connection on the same ports ends it at once, however it was.
  */
 #ifndef NETMETER_BPF_FLOW_FORWARD_BPF_H_
 #define NETMETER_BPF_FLOW_FORWARD_BPF_H_
@@ -35,6 +35,34 @@
 extern int bpf_dynptr_from_skb(struct sk_buff *skb, __u64 flags,
                                struct bpf_dynptr *packet) __ksym __weak;
 
+/* 0 -> the time of a CPU's last tick. netfilter's programs lack the helper for it
+ * (BPF_FUNC_ktime_get_coarse_ns), and reading the clock may take longer than all the
+ * rest. */
+struct nm_flow_clock {
+  __u64 now_ns;
+  __u64 tick; /* jiffies */
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_flow_clock);
+} nm_flow_clocks SEC(".maps");
+
+static __always_inline __u64 time_of_tick(void) {
+  const __u64 tick = bpf_jiffies64();
+  struct nm_flow_clock *clock;
+  __u32 zero = 0;
+
+  clock = bpf_map_lookup_elem(&nm_flow_clocks, &zero);
+  if (!clock) return bpf_ktime_get_ns(); /* not reached */
+  if (clock->tick != tick) {
+    clock->now_ns = bpf_ktime_get_ns();
+    clock->tick = tick;
+  }
+  return clock->now_ns;
+}
+
 /* A packet, and what is known about it. */
 struct nm_passing {
   struct nm_flow_key key;
@@ -45,6 +73,10 @@ struct nm_passing {
   __u8 tcp_flags;
   bool sends;   /* the local end of the key has sent it */
   bool is_even; /* the interfaces do not tell the client */
+  /* What pass() found in the flow. */
+  __u64 born_ns;
+  __u64 last_ns;
+  __u32 first_seq;
 };
 
 /* --- Its ends ---------------------------------------------------------------- */
@@ -160,8 +192,9 @@ static __noinline int read_passing(struct sk_buff *skb,
   ports = read_headers(skb, ipv4, &ip, p);
   source = ports >> 16;
   destination = ports & 0xffff;
-  p->is_even = rank_of(in) == rank_of(out);
-  p->sends = p->is_even || rank_of(in) > rank_of(out);
+  /* A multicast, which has no incoming interface: its group is no client. */
+  p->is_even = pair.in && rank_of(in) == rank_of(out);
+  p->sends = !pair.in || p->is_even || rank_of(in) > rank_of(out);
   if (p->sends)
     set_ends(&ip, ipv4, true, key);
   else
@@ -221,17 +254,36 @@ static __noinline int begin_passing(const struct nm_passing *p) {
     beginning.flags = p->sends ? NM_FLOW_OPENED : NM_FLOW_ACCEPTED;
   else
     beginning.flags = NM_FLOW_PARTIAL;
-  if (!is_opening(p)) beginning.flags |= NM_FLOW_ESTABLISHED;
+  if (is_opening(p))
+    beginning.first_seq = p->seq;
+  else
+    beginning.flags |= NM_FLOW_ESTABLISHED;
   if (!p->sends)
     beginning.flags |= p->is_even ? NM_FLOW_SWAPPED : NM_FLOW_STRANGER;
   find_name(p, &beginning);
   return begin_flow(&p->key, &beginning);
 }
 
+/* Whether the end that began the flow has sent this packet. */
+static __always_inline bool is_of_opener(const struct nm_flow_state *state,
+                                         const struct nm_passing *p) {
+  return p->sends == !!(state->flags & NM_FLOW_OPENED);
+}
+
+/* Whether the packet is the SYN of another connection on the same ports, and none that
+ * comes again. Both ends of one connection may send a SYN (RFC 9293 section 3.5). */
+static __always_inline bool begins_another(const struct nm_flow_state *state,
+                                           const struct nm_passing *p) {
+  if (!is_opening(p)) return false;
+  if (nm_flow_is_over(state->flags)) return true;
+  return is_of_opener(state, p) ? p->seq != state->first_seq
+                                : !!(state->flags & NM_FLOW_ESTABLISHED);
+}
+
 /* Under the lock. */
 static __always_inline void add_passing_to_flow(struct nm_flow_state *state,
                                                 const struct nm_passing *p,
-                                                __u64 now_ns, __u32 tick) {
+                                                __u64 now_ns) {
   if (p->sends) {
     state->counts.tx_bytes += p->bytes;
     state->counts.tx_packets += p->segments;
@@ -241,10 +293,7 @@ static __always_inline void add_passing_to_flow(struct nm_flow_state *state,
     state->counts.rx_packets += p->segments;
     state->rx_tcp_flags |= p->tcp_flags;
   }
-  if (state->last_ns < now_ns) {
-    state->last_ns = now_ns;
-    state->tick = tick;
-  }
+  if (state->last_ns < now_ns) state->last_ns = now_ns;
   state->slot = NM_SLOT_FORWARDED | p->key.uplinks;
   if (p->tcp_flags & TCP_FLAG_FIN) {
     if (p->sends && !(state->flags & NM_FLOW_FIN_RECEIVED))
@@ -254,9 +303,9 @@ static __always_inline void add_passing_to_flow(struct nm_flow_state *state,
   /* What comes again after the end is answered by a RST, which ended nothing. */
   if ((p->tcp_flags & TCP_FLAG_RST) && !nm_flow_is_over(state->flags))
     state->flags |= p->sends ? NM_FLOW_RST_SENT : NM_FLOW_RST_RECEIVED;
-  if (!(state->flags & NM_FLOW_ESTABLISHED) &&
-      (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_ACK &&
-      (state->tx_tcp_flags & state->rx_tcp_flags & TCP_FLAG_SYN)) {
+  /* The SYN-ACK may take another way. */
+  if (!(state->flags & NM_FLOW_ESTABLISHED) && is_of_opener(state, p) &&
+      (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_ACK) {
     state->flags |= NM_FLOW_ESTABLISHED;
     state->established_ns = now_ns;
   }
@@ -268,15 +317,16 @@ static __always_inline bool is_of_client(const struct nm_flow_state *state,
   return p->sends != !!(*(volatile __u32 *)&state->flags & NM_FLOW_SWAPPED);
 }
 
-/* The client's address on an Ethernet, if the flow lacks it; 0: none. */
+/* The client's address on an Ethernet, if this is its first packet; 0: none. */
 static __always_inline __u64 new_mac(const struct nm_flow_state *state,
                                      const struct nm_passing *p,
                                      struct sk_buff *skb,
                                      const struct net_device *in) {
   __u64 mac = 0;
 
-  if (!*(volatile __u32 *)state->mac && is_of_client(state, p) && in &&
-      in->type == ARPHRD_ETHER && skb->mac_header != NO_MAC_HEADER)
+  if (!(*(volatile __u32 *)&state->flags & NM_FLOW_MAC) &&
+      is_of_client(state, p) && in && in->type == ARPHRD_ETHER &&
+      skb->mac_header != NO_MAC_HEADER)
     bpf_probe_read_kernel(&mac, 6, skb->head + skb->mac_header + 6);
   return mac;
 }
@@ -289,10 +339,9 @@ enum nm_passed {
 };
 
 /* Adds a packet to its flow, if possible. */
-static __noinline int pass(const struct nm_passing *p, struct sk_buff *skb,
+static __noinline int pass(struct nm_passing *p, struct sk_buff *skb,
                            const struct nf_hook_state *hook, __u32 *reason) {
-  const __u32 tick = bpf_jiffies64();
-  __u64 id, mac, now_ns = 0;
+  __u64 id, mac, now_ns;
   enum nm_passed passed = NM_PASSED;
   struct nm_flow_state *state;
   struct nm_flow *flow;
@@ -305,12 +354,12 @@ static __noinline int pass(const struct nm_passing *p, struct sk_buff *skb,
     flow = bpf_map_lookup_elem(&nm_flows, &p->key);
     if (!flow) return NM_PASS_NOT;
   }
-  /* Reading the clock takes a fifth of the time of a packet, so a flow does it once in a
-   * tick. */
-  if (*(volatile __u32 *)&flow->state.tick != tick ||
-      (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_FIN | TCP_FLAG_RST)) ||
+  /* Exact at the beginning and the end of a connection. */
+  if ((p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_FIN | TCP_FLAG_RST)) ||
       !(*(volatile __u32 *)&flow->state.flags & NM_FLOW_ESTABLISHED))
     now_ns = bpf_ktime_get_ns();
+  else
+    now_ns = time_of_tick();
   mac = new_mac(&flow->state, p, skb, hook->in);
   id = id_of_key(&p->key);
   bpf_spin_lock(&flow->lock);
@@ -318,20 +367,28 @@ static __noinline int pass(const struct nm_passing *p, struct sk_buff *skb,
   if (state->id != id || (state->flags & NM_FLOW_GONE)) {
     passed = NM_PASS_NOT;
     *reason = NM_UNRECORDED_LATE;
-  } else if (is_opening(p) && nm_flow_is_over(state->flags)) {
+  } else if (begins_another(state, p)) {
     passed = NM_PASS_OVER;
+    p->last_ns = state->last_ns;
     *reason = NM_UNRECORDED_LATE;
   } else {
-    add_passing_to_flow(state, p, now_ns, tick);
+    add_passing_to_flow(state, p, now_ns);
     if (is_of_client(state, p)) {
-      if (mac) __builtin_memcpy(state->mac, &mac, sizeof(state->mac));
+      if (!(state->flags & NM_FLOW_MAC))
+        __builtin_memcpy(state->mac, &mac, sizeof(state->mac));
+      state->flags |= NM_FLOW_MAC;
       if (state->first_bytes && p->bytes > p->header) {
         state->first_bytes--;
+        p->born_ns = state->born_ns;
+        p->first_seq = state->first_seq;
         passed = NM_PASSED_NAMING;
       }
     }
   }
   bpf_spin_unlock(&flow->lock);
+  if (passed == NM_PASSED_NAMING && nm_flow_filters &&
+      !is_wanted(&flow->state, NM_SLOT_FORWARDED))
+    passed = NM_PASSED;
   return passed;
 }
 
@@ -346,9 +403,11 @@ static __noinline int send_first_bytes(struct sk_buff *skb,
   if (length > NM_FLOW_BYTES) length = NM_FLOW_BYTES;
   bytes = bpf_ringbuf_reserve(&nm_flow_events, sizeof(*bytes), 0);
   if (!bytes) return 0; /* the flow stays unnamed */
-  __builtin_memset(&bytes->event, 0, sizeof(bytes->event));
+  __builtin_memset(bytes, 0, __builtin_offsetof(struct nm_flow_bytes, bytes));
   bytes->event.type = NM_EVENT_BYTES;
   bytes->event.cookie = id_of_key(&p->key);
+  bytes->born_ns = p->born_ns;
+  bytes->first_seq = p->first_seq;
   bytes->seq = p->seq;
   bytes->length = length;
   bytes->port = swapped ? p->key.local_port : p->key.remote_port;
@@ -388,6 +447,8 @@ static __always_inline void follow_forwarded(struct bpf_nf_ctx *ctx) {
   read_passing(skb, state, &p);
   passed = pass(&p, skb, state, &reason);
   if (passed == NM_PASS_OVER) {
+    /* Another CPU may do the same, and have begun the next flow. */
+    ending.last_ns = p.last_ns;
     ending.now_ns = bpf_ktime_get_ns();
     ending.end = NM_END_CLOSED;
     end_flow(&p.key, &ending);

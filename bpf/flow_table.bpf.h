@@ -242,7 +242,8 @@ static __always_inline bool goes_on(const struct nm_ending *ending) {
 /* Whether the flow is a TCP connection that is not established yet. */
 static __always_inline bool connects(const struct nm_flow_key *key,
                                      const struct nm_flow_state *state) {
-  return (key->kind == NM_FLOW_HANDSHAKE || (state->flags & NM_FLOW_OPENED)) &&
+  return (key->kind == NM_FLOW_HANDSHAKE || key->kind == NM_FLOW_FORWARDED ||
+          (state->flags & NM_FLOW_OPENED)) &&
          !(state->flags & NM_FLOW_ESTABLISHED);
 }
 
@@ -401,6 +402,7 @@ struct nm_beginning {
   __u32 start; /* of that process */
   __u32 flags; /* NM_FLOW_* */
   /* Forwarded: as in nm_flow_state. */
+  __u32 first_seq;
   __u16 destination;
   __u8 yields;
   __u8 first_bytes;
@@ -464,6 +466,8 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
       state->destination = beginning->destination;
       state->yields = beginning->yields;
       state->first_bytes = beginning->first_bytes;
+      state->first_seq = beginning->first_seq;
+      state->born_ns = beginning->now_ns;
     }
     state->flags = beginning->flags | NM_FLOW_MADE;
     begun = NM_BEGUN;

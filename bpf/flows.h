@@ -82,34 +82,38 @@ NM_STATIC_ASSERT(sizeof(struct nm_flow_device) == 2 * 4 + NM_INTERFACE_BYTES);
 /* Forwarded: the client is at the remote end. Neither interface tells where it is, so it
  * is the end that sent first. */
 #define NM_FLOW_SWAPPED 0x10000
+#define NM_FLOW_MAC 0x20000 /* forwarded: the client has sent a packet */
 
 struct nm_flow_state {
+  /* First what each packet reads or writes, so that it takes few cache lines. */
   nm_u64 id; /* of its key: shows whether the value is another flow's by now */
-  nm_u64 start_ns; /* all times: CLOCK_MONOTONIC */
-  nm_u64 established_ns;
-  nm_u64 last_ns; /* of the last packet */
-  nm_u64 closed_ns;
-  struct nm_flow_counts counts;
-  nm_u32 local[4]; /* as nm_flow_key.remote */
-  nm_u32 remote[4];
-  nm_u16 local_port;
-  nm_u16 remote_port;
+  nm_u64 last_ns;     /* of the last packet; all times: CLOCK_MONOTONIC */
   nm_u32 slot;        /* of its series; 0: it had no packet yet */
-  nm_u32 tgid;        /* of the process that made the socket */
-  nm_u32 start;       /* ... and when it started: NM_START(), or 0 */
   nm_u32 flags;       /* NM_FLOW_* */
-  nm_u32 part;        /* number of its earlier records */
   nm_u8 tx_tcp_flags; /* all flags of TCP in these packets */
   nm_u8 rx_tcp_flags;
   nm_u8 first_bytes; /* forwarded: packets left that may name the destination */
   nm_u8 pad[5];
+  struct nm_flow_counts counts;
+  nm_u64 start_ns;
+  nm_u64 established_ns;
+  nm_u64 closed_ns;
+  nm_u32 local[4]; /* as nm_flow_key.remote */
+  nm_u32 remote[4];
+  nm_u16 local_port;
+  nm_u16 remote_port;
+  nm_u32 tgid;  /* of the process that made the socket */
+  nm_u32 start; /* ... and when it started: NM_START(), or 0 */
+  nm_u32 part;  /* number of its earlier records */
   union {
     struct nm_flow_device device; /* of the last packet */
     struct {                      /* forwarded */
-      nm_u8 mac[6];       /* of the local end's frames; 0: no Ethernet */
-      nm_u16 destination; /* by a rule: index in names */
-      nm_u32 yields;      /* not 0: to a name that the connection sends */
-      nm_u32 tick; /* of the kernel's clock, at last_ns: low bits of jiffies */
+      nm_u8 mac[6];               /* of the client's frames; 0: no Ethernet */
+      nm_u16 destination;         /* by a rule: index in names */
+      nm_u64 born_ns;   /* of the first packet; start_ns is of this record */
+      nm_u32 first_seq; /* TCP: of the first SYN, or 0 */
+      nm_u8 yields;     /* not 0: to a name that the connection sends */
+      nm_u8 pad_too[3];
     };
   };
   nm_u32 rx_end; /* highest end sequence that was received */
@@ -120,8 +124,9 @@ struct nm_flow_state {
   nm_u32 last_state;  /* before it was closed: TCP_ESTABLISHED and so on */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_flow_state) ==
-                 5 * 8 + sizeof(struct nm_flow_counts) + 8 * 4 + 2 * 2 + 5 * 4 +
-                     8 * 1 + sizeof(struct nm_flow_device) + 6 * 4);
+                 2 * 8 + 2 * 4 + 8 * 1 + sizeof(struct nm_flow_counts) + 3 * 8 +
+                     8 * 4 + 2 * 2 + 3 * 4 + sizeof(struct nm_flow_device) +
+                     6 * 4);
 
 /* Whether both ends of a forwarded connection have closed it, or one has reset it. */
 static inline int nm_flow_is_over(nm_u32 flags) {
@@ -179,13 +184,17 @@ struct nm_flow_record {
 #define NM_FLOW_BYTES 2048
 struct nm_flow_bytes {
   struct nm_flow_event event; /* cookie: nm_flow_state.id */
-  nm_u32 seq;                 /* of the first byte */
+  nm_u64 born_ns;   /* as nm_flow_state: with the id, of one flow alone */
+  nm_u32 first_seq; /* as nm_flow_state */
+  nm_u32 seq;       /* of the first byte */
   nm_u16 length;
   nm_u16 port; /* of the destination */
+  nm_u8 pad[4];
   nm_u8 bytes[NM_FLOW_BYTES];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_flow_bytes) ==
-                 sizeof(struct nm_flow_event) + 4 + 2 * 2 + NM_FLOW_BYTES);
+NM_STATIC_ASSERT(sizeof(struct nm_flow_bytes) == sizeof(struct nm_flow_event) +
+                                                     8 + 2 * 4 + 2 * 2 + 4 +
+                                                     NM_FLOW_BYTES);
 
 /* Counts that are in no record, and why. */
 enum nm_unrecorded_reason {

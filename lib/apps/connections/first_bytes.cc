@@ -10,8 +10,9 @@ FirstBytes::FirstBytes(const nm_config& config, size_t most)
     : config_(config), most_(most) {}
 
 void FirstBytes::Add(const nm_flow_bytes& bytes) {
-  if (readings_.size() >= most_) readings_.clear();
-  const auto added = readings_.try_emplace(bytes.event.cookie);
+  // The oldest first.
+  if (readings_.size() >= most_) readings_.erase(readings_.begin());
+  const auto added = readings_.try_emplace({bytes.born_ns, bytes.event.cookie});
   Reading& reading = added.first->second;
   if (added.second) {
     const nm_u16* const end =
@@ -19,7 +20,7 @@ void FirstBytes::Add(const nm_flow_bytes& bytes) {
         std::min<nm_u32>(config_.http_ports_count, NM_MAX_HTTP_PORTS);
     const bool is_http = std::find(config_.http_ports, end, bytes.port) != end;
     nm_naming_start(&reading.naming, is_http ? NM_WIRE_HTTP : NM_WIRE_TLS);
-    reading.next = bytes.seq;
+    reading.next = bytes.first_seq + 1;
   }
   if (reading.naming.result != NM_NAMING_MORE) return;
   const uint32_t known = reading.next - bytes.seq;  // a retransmission's
@@ -35,15 +36,15 @@ void FirstBytes::Add(const nm_flow_bytes& bytes) {
   reading.next = std::max(known, length) + bytes.seq;
 }
 
-std::string FirstBytes::Take(uint64_t id, bool ends) {
-  const auto found = readings_.find(id);
+std::string FirstBytes::Take(const nm_flow_record& record) {
+  const auto found = readings_.find({record.state.born_ns, record.state.id});
   if (found == readings_.end()) return "";
   const nm_naming& naming = found->second.naming;
   std::string name;
   if (naming.result == NM_NAMING_FOUND) {
     name.assign(reinterpret_cast<const char*>(naming.name), naming.name_length);
   }
-  if (ends) readings_.erase(found);
+  if (record.event.end != NM_END_ACTIVE) readings_.erase(found);
   return name;
 }
 

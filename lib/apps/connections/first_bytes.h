@@ -5,7 +5,7 @@
 //
 //   FirstBytes names(config, 262144);
 //   names.Add(bytes);                  // each NM_EVENT_BYTES
-//   names.Take(id, /*ends=*/true);     // for the record
+//   names.Take(record);                // for each record
 //
 // Threads: one at a time.
 
@@ -14,8 +14,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
-#include <unordered_map>
+#include <utility>
 
 #include "bpf/config.h"
 #include "bpf/flows.h"
@@ -30,11 +31,11 @@ class FirstBytes {
   // names are forgotten.
   FirstBytes(const nm_config& config, size_t most);
 
-  // Bytes that do not follow the former ones end the reading.
+  // Bytes that do not follow the former ones, or the first SYN, end the reading.
   void Add(const nm_flow_bytes& bytes);
 
-  // The name, as it was sent; "": none. `ends`: forgets it.
-  std::string Take(uint64_t id, bool ends);
+  // The name, as it was sent; "": none. The last record of a flow forgets it.
+  std::string Take(const nm_flow_record& record);
 
  private:
   struct Reading {
@@ -44,7 +45,8 @@ class FirstBytes {
 
   const nm_config& config_;
   const size_t most_;
-  std::unordered_map<uint64_t, Reading> readings_;
+  // By birth and id of the flow. The record of a flow may be lost.
+  std::map<std::pair<uint64_t, uint64_t>, Reading> readings_;
 };
 
 }  // namespace internal

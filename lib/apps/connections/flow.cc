@@ -507,7 +507,8 @@ std::string ClosedBy(const nm_flow_record& record) {
   const std::string end = EndName(record);
   if (end == "rst") return SideName(ResetBy(record));
   if (end == "fin") return SideName(FirstFinBy(record));
-  return end == "closed" ? "local" : "";
+  return end == "closed" && record.event.kind != NM_FLOW_FORWARDED ? "local"
+                                                                   : "";
 }
 
 std::string UnrecordedReasonName(uint32_t reason) {

@@ -216,7 +216,7 @@ bool IsOurs(const char* map) {
   for (const char* const ours :
        {"nm_flow_prefixes", "nm_flow_refused", "nm_flows", "nm_flow_zero",
         "nm_flow_sockets", "nm_unrecorded", "nm_flow_stats", "nm_flow_events",
-        "nm_known"}) {
+        "nm_flow_clocks", "nm_known"}) {
     if (strcmp(map, ours) == 0) return true;
   }
   return absl::EndsWith(map, ".rodata");
@@ -445,7 +445,7 @@ absl::Status Follower::AttachForwarded() {
 
 std::string Follower::WireNameOf(const nm_flow_record& record) {
   if (record.event.kind != NM_FLOW_FORWARDED) return "";
-  return first_bytes_->Take(record.state.id, record.event.end != NM_END_ACTIVE);
+  return first_bytes_->Take(record);
 }
 
 // libbpf reads while there are records, possibly for ever. It stops at an error, after
@@ -545,7 +545,7 @@ uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
       break;
     case NM_FLOW_FORWARDED:
       if (nm_flow_is_over(state.flags) &&
-          (all ||
+          (all || idle ||
            (now_ns > state.last_ns && now_ns - state.last_ns > kLateNs))) {
         return NM_END_CLOSED;
       }

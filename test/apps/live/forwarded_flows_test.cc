@@ -4,6 +4,7 @@
 // traffic, and what the records of forwarded flows add up to, to the byte. Each
 // connection has one record.
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
@@ -808,6 +809,44 @@ TEST_F(ForwardedTest, AConnectionOnThePortsOfAFormerOneHasItsOwnRecord) {
     EXPECT_EQ(flow["closed_by"], "local");
     EXPECT_EQ(flow["partial"], 0);
   }
+}
+
+// Both hosts lost power. The bug: the next connection on the same ports was added to the
+// record of this one, under its name.
+TEST_F(ForwardedTest, AConnectionThatNobodyClosedEndsWithTheNextOne) {
+  if (!Measured()) return;
+  Use({Family::kIpv4, false, false});
+  Records records(meter().pin_dir(), networks().gateway);
+  const Links links(networks().gateway);
+  const Pair pair = PairOf(true, 0, 0);
+  const UniqueFd listener(OpenServer(pair, SOCK_STREAM, kHttp));
+  Check(listen(listener.get(), 1), "listen");
+  for (const std::string name : {"one.example", "two.example"}) {
+    const UniqueFd client(
+        OpenIn(*pair.client_network, pair.client, SOCK_STREAM));
+    Bind(client.get(), pair.client, 40001);
+    Connect(client.get(), pair.to, kHttp);
+    const UniqueFd server(Accept(listener.get()));
+    const std::string get = "GET / HTTP/1.1\r\nHost: " + name + "\r\n\r\n";
+    SendText(client.get(), get);
+    ReceiveExactly(server.get(), get.size());
+    AwaitQuiet(networks().gateway);
+    // Sockets that are closed in this state send nothing.
+    for (const int fd : {client.get(), server.get()}) {
+      SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 1);
+    }
+  }
+  records.Stop();
+  auto sums = records.Sums();
+  ExpectEqual(sums["satellite lan0"], links.Of("sat0"), "satellite");
+  std::map<std::string, std::string> ends;
+  for (nlohmann::json& flow : records.Forwarded()) {
+    EXPECT_EQ(flow["partial"], 0) << flow;
+    ends[flow["destination"]] = flow["end"];
+  }
+  const std::map<std::string, std::string> expected = {
+      {"one.example", "closed"}, {"two.example", "open"}};
+  EXPECT_EQ(ends, expected);
 }
 
 TEST_F(ForwardedTest, WithoutClientsTheEndThatSendsFirstIsTheClient) {
