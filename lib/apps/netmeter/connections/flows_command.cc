@@ -48,7 +48,7 @@ before. With --follow each record is printed at once, until a signal. Without
 flows get a record, too (end: open). One more line for each series has its traffic
 that is in no flow: packets without a socket, and lost records. So the sum of all
 lines is what netmeter list counted in that time, to the byte.
-One line on stderr says when the command is attached, which takes up to a second. A
+One line on stderr says when the command is attached, which takes a second or some. A
 script can wait for it before it begins its traffic.
 In a table, TIME is the local time at which a record ended. DURATION begins with ">" if
 the connection is older than this command; JSON has "partial": 1. PROCESS is the name and
@@ -73,7 +73,7 @@ Examples:
   netmeter flows --duration 60
   netmeter flows --follow --service subscriberdb
   netmeter flows --follow --json > flows.jsonl
-  netmeter flows --ipfix 192.0.2.1:4739 --active 60
+  netmeter flows --forwarded --ipfix 192.0.2.1:4739 --active 60
   netmeter flows --follow --forwarded --client-names /var/lib/misc/dnsmasq.leases
 )";
 
@@ -392,7 +392,7 @@ class FlowsCommand : public Command {
 
   void NameClient(FlowClient* client, const std::string& address) {
     const auto now = std::chrono::steady_clock::now();
-    if (now >= next_clients_) {
+    if (now >= next_clients_ && stopped == 0) {
       auto clients = Clients::Read(client_options_);
       if (clients.ok()) {
         clients_ = *std::move(clients);
@@ -400,7 +400,8 @@ class FlowsCommand : public Command {
         std::cerr << "netmeter: note: clients are those of before: "
                   << ToTerminal(clients.status().message()) << "\n";
       }
-      next_clients_ = now + kClientsFor;
+      // Counted from here, because wg(8) may take its time.
+      next_clients_ = std::chrono::steady_clock::now() + kClientsFor;
     }
     client->peer = clients_.PeerOf(address, client->interface_name);
     for (const std::string& identity : {client->peer, address, client->mac}) {
@@ -417,9 +418,11 @@ class FlowsCommand : public Command {
     Add(names_->RowOfLost(stats.lost));
   }
 
+  // A remainder of forwarded flows has all protocols.
   bool WantsSeries(const FlowRow& row) const {
     return MatchesSeries(follow_.filter, row) &&
            (transports_.empty() ||
+            (row.is_forwarded() && row.line == FlowLine::kRemainder) ||
             std::find(transports_.begin(), transports_.end(),
                       row.series.transport) != transports_.end());
   }
