@@ -9,6 +9,7 @@ listen on UDP, and the decoder of python3-ipfix behind a TCP socket.
 Each ends with its test."""
 
 import collections
+import contextlib
 import glob
 import json
 import os
@@ -112,19 +113,24 @@ class Nfacctd(_Udp):
         with open(at("config"), "w", encoding="ascii") as file:
             file.write(
                 "nfacctd_ip: %s\nnfacctd_port: %d\nnfacctd_pipe_size: %d\nplugins: print\nprint_output: json\nprint_output_file: %s\n"
-                "print_refresh_time: 86400\nprint_cache_entries: 1021\naggregate_primitives: %s\naggregate: proto,%s\n"
+                "print_output_file_append: true\nprint_refresh_time: 1\nprint_cache_entries: 1021\naggregate_primitives: %s\naggregate: proto,%s\n"
                 % (self.host, self.port, BUFFER, at("out"), at("elements"), ",".join(OWN_ELEMENTS))
             )
         return ["/usr/sbin/nfacctd", "-f", at("config")]
 
-    def stop(self):
-        """A row for each protocol and names."""
+    def rows(self):
+        """Those that are written whole."""
+        with contextlib.suppress(FileNotFoundError):
+            with open(os.path.join(self.directory, "out"), encoding="utf-8") as file:
+                return [json.loads(line) for line in file if line.endswith("\n")]
+        return []
+
+    def stop(self, packets):
+        """Rows of each protocol and names, one or more for each second. packets: what it has
+        to have. What its plugin has not read yet is lost when the daemon ends."""
+        wait_for(lambda: sum(row["packets"] for row in self.rows()) >= packets, "what nfacctd prints")
         self.finish(2)
-        out = os.path.join(self.directory, "out")
-        # Its plugin writes when the daemon has ended.
-        wait_for(lambda: "Purging cache - END" in self.log(), "what nfacctd prints")
-        with open(out, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+        return self.rows()
 
 
 class TcpCollector:

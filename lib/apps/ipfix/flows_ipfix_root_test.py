@@ -124,7 +124,7 @@ class FlowsIpfixTest(unittest.TestCase):
             self.assertEqual(Sum(sum(row["in_bytes"] for row in found), sum(row["in_packets"] for row in found)), wanted)
             self.assertTrue(any(row.get("dst6_addr") == "fd77::2" for row in found))
         names = {}
-        for row in nfacctd.stop():
+        for row in nfacctd.stop(wanted.packets):
             key = tuple(row[name.lower()] for name in collectors.OWN_ELEMENTS)
             old = names.get(key, Sum(0, 0))
             names[key] = Sum(old.bytes + row["bytes"], old.packets + row["packets"])
@@ -159,7 +159,7 @@ class FlowsIpfixTest(unittest.TestCase):
         none, client = "00:00:00:00:00:00", "02:00:00:00:03:02"
         self.assertEqual(macs, {(lan, client, none), (gate, none, client)})
         names = collections.defaultdict(lambda: Sum(0, 0))
-        for row in named.stop():
+        for row in named.stop(wanted.packets):
             key = row["servicename"], row["uplinkname"], row["servicekind"]
             names[key] = Sum(names[key].bytes + row["bytes"], names[key].packets + row["packets"])
         self.assertEqual(names, sums(rows, lambda row: (row["service"], row["uplink"], row["kind"])))

@@ -176,11 +176,11 @@ class NetmeterIpfixTest(unittest.TestCase):
         messages = [flow(i) for i in range(500)] + [flow(1, service="süß", destination="d" * 64), forwarded(1), REMAINDER]
         collector = collectors.Nfacctd(self)
         self.send(messages, collector.address)
-        found = {}
-        for row in collector.stop():
+        found = collections.defaultdict(lambda: Sum(0, 0))
+        for row in collector.stop(total(messages).packets):
             protocol = {"tcp": 6, "udp": 17, "icmp": 1}[row["ip_proto"]]
             key = (protocol, *(row[name.lower()] for name in collectors.OWN_ELEMENTS))
-            found[key] = Sum(row["bytes"], row["packets"])
+            found[key] = Sum(found[key].bytes + row["bytes"], found[key].packets + row["packets"])
         fields = ("service", "destination", "uplink", "kind", "client_name", "client_peer")
         names_of = lambda m, tx: (PROTOCOLS[m.protocol], *(getattr(m, field) for field in fields))
         self.assertEqual(found, sums(messages, names_of))
