@@ -46,18 +46,6 @@ struct Settings {
   std::vector<uint32_t> limits;  // of --max-flows
 };
 
-// A field of /proc/meminfo, in bytes.
-double Memory(const std::string& field) {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  double kib = 0;
-  while (file >> name >> kib) {
-    std::getline(file, unit);
-    if (name == field + ":") return kib * 1024;
-  }
-  Die("no " + field + " in /proc/meminfo");
-}
-
 // What was freed before is available a little later.
 double SettledMemory(const std::string& field) {
   double last = Memory(field);

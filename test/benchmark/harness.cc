@@ -225,5 +225,16 @@ double NsPerRun(const RunTime& before, const RunTime& after) {
          static_cast<double>(after.runs - before.runs);
 }
 
+double Memory(const std::string& field) {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  double kib = 0;
+  while (file >> name >> kib) {
+    std::getline(file, unit);
+    if (name == field + ":") return kib * 1024;
+  }
+  Die("no " + field + " in /proc/meminfo");
+}
+
 }  // namespace internal
 }  // namespace netmeter

@@ -139,6 +139,9 @@ UniqueFd EnableRunTime();
 RunTime ReadRunTime(int program_fd);
 double NsPerRun(const RunTime& before, const RunTime& after);
 
+// A field of /proc/meminfo, in bytes.
+double Memory(const std::string& field);
+
 }  // namespace internal
 }  // namespace netmeter
 

@@ -55,18 +55,6 @@ constexpr uint16_t kSinkPort = 9;
 constexpr size_t kMessage = 64;
 constexpr size_t kPacket = 20 + 8 + kMessage;
 
-// A field of /proc/meminfo, in bytes.
-double Memory(const std::string& field) {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  double kib = 0;
-  while (file >> name >> kib) {
-    std::getline(file, unit);
-    if (name == field + ":") return kib * 1024;
-  }
-  Die("no " + field + " in /proc/meminfo");
-}
-
 // A process with some of the sockets, which does what it is told by a byte.
 class Holder {
  public:

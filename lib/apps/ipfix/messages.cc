@@ -258,7 +258,7 @@ struct Messages::Fixbuf {
   fbInfoModel_t* model = nullptr;
   fbSession_t* session = nullptr;  // of the buffer
   fBuf_t* buffer = nullptr;
-  uint8_t message[kMaxMessage];  // where it writes a message
+  uint8_t message[kMaxMessage];  // the one that it writes
 };
 
 Messages::Messages(const MessageOptions& options, Take take)

@@ -72,7 +72,7 @@ void IgnoreFirstSignals() {
 // any capability.
 absl::Status BecomeNobody() {
   if (geteuid() == 0) {
-    // Also empties the bounding set, which nobody may not.
+    // Also empties the bounding set. The user nobody has no right to do so.
     NETMETER_RETURN_IF_ERROR(DropPrivileges({CAP_SETUID, CAP_SETGID}));
     const auto nobody = FindUserByName("nobody");
     if (nobody) BecomeUser(*nobody);
