@@ -57,7 +57,7 @@ if [ -n "$key" ]; then
 fi
 
 if [ "$way" = release ]; then
-  [[ $newest =~ \ -\ 20[0-9]{2}-[01][0-9]-[0-3][0-9]$ ]] || die "CHANGELOG.md has no date yet: $newest"
+  [[ $newest =~ \ -\ 20[0-9]{2}-[01][0-9]-[0-3][0-9]$ ]] || die "CHANGELOG.md has no day of the release yet: $newest"
   [ -z "$(git status --porcelain)" ] || die "there is what no commit has (git status)"
   # test/run.sh writes the hash of the tree that passed.
   tested=$(git rev-parse --git-path netmeter-tested)

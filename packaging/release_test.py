@@ -96,6 +96,8 @@ class ReleaseTest(unittest.TestCase):
             self.assertIn(f'name = "{target}",', read(os.path.join(ROOT, folder, "BUILD.bazel")))
 
     def test_a_release_needs_a_tree_that_has_passed_all_tests(self):
+        # The changelog said that 1.0.0 was out, and no tag had it.
+        self.assertIn("no day of the release", self.release("out")[1])
         changes = os.path.join(self.tree, "CHANGELOG.md")
         write(changes, re.sub(r"^(## \[[^]]*\] - ).*$", r"\g<1>2026-01-01", read(changes), count=1, flags=re.M))
         for tested in (None, "tree of another\n", "tree of this commit\n"):
