@@ -422,30 +422,39 @@ class DocsTest(unittest.TestCase):
                 self.assertIn(test, known, document)
 
     def test_each_claim_of_security_has_tests_that_are_run(self):
-        claims = []
-        for match in re.finditer(r"^\| claim \| why \| test \|\n", read("SECURITY.md"), re.M):
-            claims += marked_rows(read("SECURITY.md")[match.start():])
+        text, claims, tested = read("SECURITY.md"), [], []
+        for match in re.finditer(r"^\| claim \| why \|\n", text, re.M):
+            claims += [row[0].partition(":")[0] for row in marked_rows(text[match.start():])]
         self.assertGreater(len(claims), 25)
-        for claim, _, cell in claims:
-            with self.subTest(claim=claim):
-                self.assertTrue(re.search(r"`|\]\(", cell), "no test is named")
-                path = None
-                for link, name in re.findall(r"\]\(([^)]+)\)|`([^`]+)`", cell):
-                    if link:
-                        path = link
-                        self.assert_is_run(path)
-                    elif "test_" in name:
-                        # As --test_arg takes it: a function alone finds no test.
-                        match = re.fullmatch(r"([A-Z]\w+)\.(test_\w+)", name)
-                        self.assertTrue(match, f"{name} is not CLASS.NAME")
-                        # A row may go on with the file of another one.
-                        files = [path] if path else [f for f in tree() if f.endswith(".py")]
-                        test = rf"^class {match[1]}\b.*\n(?:(?:    .*)?\n)*    def {match[2]}\("
-                        files = [f for f in files if re.search(test, read(f), re.M)]
-                        self.assertEqual(len(files), 1, name)
-                        self.assert_is_run(files[0])
-                    else:
-                        self.assert_is_run(self.file_of_case(name))
+        ((_, rest),) = marked("claims")
+        for cell, tests in marked_rows(rest):
+            for part in tests.split("; "):
+                match = re.fullmatch(r"([A-Z]\d+(?:, [A-Z]\d+)*)(?:: (`[^`]+`(?:, `[^`]+`)*))?", part)
+                self.assertTrue(match, part)
+                tested += match[1].split(", ")
+                for test in code(match[2] or "") or [None]:
+                    with self.subTest(target=cell, test=test):
+                        self.assert_is_run(code(cell)[0], test)
+        self.assertEqual(sorted(set(tested)), sorted(claims))
+
+    def assert_is_run(self, target, test):
+        """The target has the test, or all of its file if it is None; or test/run.sh calls a script."""
+        if target.endswith(".sh"):
+            self.assertIn(target, read("test/run.sh"))
+            return
+        folder, _, name = target.removeprefix("//").partition(":")
+        build, file = read(folder + "/BUILD.bazel"), name + ".py"
+        if test and "test_" in test:
+            # As --test_arg takes it: a function alone finds no test.
+            suite, function = re.fullmatch(r"([A-Z]\w+)\.(test_\w+)", test).groups()
+            pattern = rf"^class {suite}\b.*\n(?:(?:    .*)?\n)*    def {function}\("
+            self.assertTrue(re.search(pattern, read(f"{folder}/{file}"), re.M), test)
+        elif test:
+            found, _, file = self.file_of_case(test).rpartition("/")
+            self.assertEqual(found, folder)
+        tool = "netmeter_tool(" in build and f'name = "{name.removesuffix("_test")}"' in build
+        self.assertTrue(f'"{name}"' in build or tool, target)
+        self.assertTrue(has_test(folder, file), file)
 
     def file_of_case(self, name):
         """The file of `Suite.Case` or `Instance/Suite.Case/Parameter`."""
@@ -461,34 +470,6 @@ class DocsTest(unittest.TestCase):
             for word in parameter.split("_"):
                 self.assertTrue(re.search(rf'"{word}"', text), name)
         return files[0]
-
-    def test_security_names_the_target_of_each_test(self):
-        ((path, rest),) = marked("test targets")
-        targets = {suite: code(target)[0] for suites, target in marked_rows(rest) for suite in code(suites)}
-        names = set(re.findall(r"`((?:\w+/)?[A-Z]\w+\.[A-Z]\w+(?:/\w+)?)`", read(path)))
-        self.assertGreater(len(names), 30)
-        for name in sorted(names):
-            with self.subTest(name=name):
-                folder, _, file = self.file_of_case(name).rpartition("/")
-                suite = re.match(r"(?:\w+/)?(\w+)\.", name)[1]
-                package, _, target = targets[suite][len("//"):].partition(":")
-                self.assertEqual(package, folder)
-                build = read(folder + "/BUILD.bazel")
-                tool = "netmeter_tool(" in build and f'name = "{target.removesuffix("_test")}"' in build
-                self.assertTrue(f'"{target}"' in build or tool, target)
-                self.assertTrue(has_test(folder, file), file)
-        # And none that no claim needs.
-        used = {re.match(r"(?:\w+/)?(\w+)\.", name)[1] for name in names}
-        self.assertEqual(used, set(targets))
-
-    def assert_is_run(self, path):
-        """A target has it, or test/run.sh calls it."""
-        folder, _, file = path.rpartition("/")
-        stem = file.rpartition(".")[0]
-        if path.endswith(".sh"):
-            self.assertTrue(path in read("test/run.sh"), path)
-        else:
-            self.assertTrue(has_test(folder, file), path)
 
     def test_no_unit_may_do_more_than_its_score(self):
         ((folder, rest),) = marked("exposure")
