@@ -11,6 +11,8 @@ begins at the root of the tree, wherever the document stands:
   <!-- yaml keys: PATH -->  the next table lists the keys that PATH reads
   <!-- metrics: PATH -->    the next table lists the metrics that PATH names
   <!-- messages: PATH -->   every message of the next table is said below PATH
+  <!-- keys of: COMMAND --> the next table lists the columns and JSON keys of the command
+                            (packaging/man/reference.py knows where its code is)
   <!-- functions: . -->     the last cells of the next table say in which file a
                             function is: [FILE](PATH): `function`, `function`
 """
@@ -20,10 +22,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "packaging/man"))
+import reference  # noqa: E402
 
 # program -> label of it, in our data
 PROGRAMS = {
@@ -343,12 +349,26 @@ class DocsTest(unittest.TestCase):
         (columns,) = re.findall(r'kColumns\[\] =([^;]*);', read(path))
         self.assertEqual(listed, set(re.findall(r"\w+", columns)))
 
-    def test_keys_of_budgets_are_listed(self):
-        for what, name in (("budget keys", "kBudgetKeys"), ("plan keys", "kPlanKeys")):
-            ((path, rest),) = marked(what)
-            (known,) = re.findall(name + r"\[\] = \{([^}]*)\}", read(path))
-            listed = {key for row in marked_rows(rest) for key in code(row[0])}
-            self.assertEqual(listed, set(re.findall(r'"(\w+)"', known)), what)
+    def test_each_key_of_the_code_has_a_text_and_no_other(self):
+        self.assertEqual(reference.differences(), [])
+
+    def test_a_key_without_a_text_is_a_difference(self):
+        marker = "keys of: netmeter top"
+        source = reference.SOURCES[marker]
+        with mock.patch.dict(reference.SOURCES, {marker: source + [("lib/apps/netmeter/list/list.cc", ["ToJson"], '"(regi.*)"')]}):
+            self.assertEqual(reference.differences(), [f"docs/output.md: {marker}: no row has registered"])
+        with mock.patch.dict(reference.SOURCES, {marker: source[1:]}):
+            self.assertIn(f"docs/output.md: {marker}: the code has no share", reference.differences())
+
+    def test_man_pages_have_each_key(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(ROOT, "packaging/man/reference.py")
+            subprocess.run([script, folder], check=True, timeout=60)
+            for marker in reference.SOURCES:
+                document, name = reference.document_of(marker), marker.partition(": ")[2].replace(" ", "-")
+                page = {"docs/output.md": f"{name}.h2m", "docs/configuration.md": "netmeter-loader/netmeter.yml.5"}.get(document, "netmeter/netmeter-budgets.yml.5")
+                text = read(os.path.join(folder, page)).replace("\\-", "-")
+                self.assertEqual([key for key in reference.keys_of_code(marker) if key not in text], [], marker)
 
     def test_messages_are_said(self):
         for folder, rest in marked("messages"):
