@@ -719,11 +719,14 @@ for _ in range(int(sys.argv[2])):
     s.recv(1000)
 """
 
-# A peer at the other end of a tun device: sends each packet back to its sender.
+# A peer at the other end of a tun device: sends each packet back to its sender. rawip has
+# the type of a modem's raw IP link (rmnet, MHI): ARPHRD_RAWIP, by TUNSETLINK.
 TUN = """
 import fcntl, os, struct, sys
 fd = os.open("/dev/net/tun", os.O_RDWR)
 fcntl.ioctl(fd, 0x400454CA, struct.pack("16sH", sys.argv[1].encode(), 0x1001))
+if sys.argv[1] == "rawip":
+    fcntl.ioctl(fd, 0x400454CD, 519)
 print("ready", flush=True)
 while True:
     packet = os.read(fd, 65536)
@@ -748,7 +751,7 @@ class HeaderTest(unittest.TestCase):
         "vlan": "link CABLE type vlan id 7",
         "ipvlan": "link CABLE type ipvlan mode l2",
     }
-    EVERYWHERE = {"veth", "gro", "macvlan", "bridge", "vxlan", "tun"}
+    EVERYWHERE = {"veth", "gro", "macvlan", "bridge", "vxlan", "tun", "rawip"}
 
     def add(self, link, kind, run, cable, here, there, address):
         options = self.KINDS[kind].replace("OWN", here).replace("PEER", there).replace("CABLE", cable)
@@ -765,7 +768,7 @@ class HeaderTest(unittest.TestCase):
         cable, far = "%s-c" % kind, "%s-f" % kind
         here, there = ("10.77.%d.%d" % (number, end) for end in (1, 2))
         inner, other = ("10.78.%d.%d" % (number, end) for end in (1, 2))
-        if kind == "tun":
+        if kind in ("tun", "rawip"):
             lab.run("ip", "tuntap", "add", "mode", "tun", kind)
             process = subprocess.Popen(
                 [lab.PYTHON, "-c", TUN, kind], stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent
