@@ -135,6 +135,7 @@ class FamilySet {
   //   netmeter    default, without the four of Magma: magma_ and linux_
   //   all         all
   //   bytes       all with _bytes in their names, without the four of Magma
+  //   bill        the bytes on links and uplinks, and the budgets and costs
   //   kernsnoopd  as Magma's kernsnoopd published: magma_bytes_sent_total and
   //               linux_bytes_sent_total
   // netmeter_up and, in kUnregistered, netmeter_omitted_services are always included:

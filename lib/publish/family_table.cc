@@ -208,6 +208,14 @@ constexpr uint64_t kMagma =
 constexpr uint64_t kKernsnoopd =
     Bit(FamilyId::kMagmaSent) | Bit(FamilyId::kLinuxSent);
 
+// What a bill needs, and the budgets and costs of it.
+constexpr uint64_t kBill =
+    Bit(FamilyId::kWireBytes) | Bit(FamilyId::kPendingBytes) |
+    Bit(FamilyId::kEvictedBytes) | Bit(FamilyId::kUplink) |
+    Bit(FamilyId::kForwarded) | Bit(FamilyId::kBudgetLimit) |
+    Bit(FamilyId::kBudgetUsed) | Bit(FamilyId::kCost) |
+    Bit(FamilyId::kBudgetError);
+
 // Always published: without these a reader could not distinguish a count of zero from a
 // failed read, or from an omission.
 constexpr uint64_t kAlways =
@@ -231,6 +239,7 @@ uint64_t FamiliesCalled(absl::string_view name) {
   if (name == "netmeter") return kDefault & ~kMagma;
   if (name == "all") return kAll;
   if (name == "bytes") return FamiliesThatCountBytes();
+  if (name == "bill") return kBill;
   if (name == "kernsnoopd") return kKernsnoopd;
   for (int i = 0; i < kFamilies; ++i) {
     if (name == kTable[i].name) return uint64_t{1} << i;
@@ -240,13 +249,13 @@ uint64_t FamiliesCalled(absl::string_view name) {
 
 // The name may come from a command line, and the message may go to a terminal.
 absl::Status UnknownName(absl::string_view name) {
-  std::vector<std::string> known = {"default", "netmeter", "all", "bytes",
-                                    "kernsnoopd"};
+  std::vector<std::string> known = {"default", "netmeter", "all",
+                                    "bytes",   "bill",     "kernsnoopd"};
   for (const FamilyInfo& info : kTable) known.emplace_back(info.name);
   return absl::InvalidArgumentError(
       absl::StrCat("families: unknown family or set '", ToTerminal(name), "'",
                    DidYouMean(name, known),
-                   ": the sets are default, netmeter, all, bytes and "
+                   ": the sets are default, netmeter, all, bytes, bill and "
                    "kernsnoopd"));
 }
 

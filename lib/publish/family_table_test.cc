@@ -91,6 +91,18 @@ TEST(FamilySet, KernsnoopdIsWhatKernsnoopdPublished) {
                           "magma_bytes_sent_total", "linux_bytes_sent_total"));
 }
 
+// A profile for slow links had none of the budgets, so the alert at 80 % was silent.
+TEST(FamilySet, BillHasWhatItsAlertsNeed) {
+  EXPECT_THAT(
+      Parsed("bill"),
+      ElementsAre("netmeter_up", "netmeter_omitted_services",
+                  "netmeter_wire_bytes_total", "netmeter_pending_bytes",
+                  "netmeter_evicted_bytes_total", "netmeter_uplink_bytes_total",
+                  "netmeter_forwarded_bytes_total",
+                  "netmeter_budget_limit_bytes", "netmeter_budget_used_bytes",
+                  "netmeter_cost_micros", "netmeter_budget_error"));
+}
+
 TEST(FamilySet, ListsAddUp) {
   EXPECT_THAT(Parsed(" netmeter_series ,netmeter_up, netmeter_series"),
               ElementsAre("netmeter_up", "netmeter_omitted_services",
@@ -103,7 +115,7 @@ TEST(FamilySet, AWrongNameIsAnErrorThatNamesTheSets) {
     const auto set = FamilySet::Parse(list);
     ASSERT_EQ(set.status().code(), absl::StatusCode::kInvalidArgument) << list;
     EXPECT_THAT(std::string(set.status().message()),
-                EndsWith("the sets are default, netmeter, all, bytes and "
+                EndsWith("the sets are default, netmeter, all, bytes, bill and "
                          "kernsnoopd"));
     EXPECT_EQ(set.status().message().find('\x1b'), std::string::npos);
   }

@@ -136,6 +136,7 @@ class Collector(_Base):
         netmeter    default, without the four of Magma: magma_ and linux_
         all         all
         bytes       all with _bytes in their names, without the four of Magma
+        bill        the bytes on links and uplinks, and the budgets and costs
         kernsnoopd  what Magma's kernsnoopd published: magma_bytes_sent_total
                     and linux_bytes_sent_total
 

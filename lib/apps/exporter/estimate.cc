@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/apps/exporter/budget_metrics.h"
 #include "lib/apps/exporter/reply_cache.h"
 #include "lib/base/text.h"
 #include "lib/base/text_table.h"
@@ -48,7 +49,7 @@ struct Profile {
 };
 constexpr Profile kProfiles[] = {
     // Less than the five minutes after which Prometheus considers a series gone.
-    {"satellite", "netmeter_wire_bytes_total", true, 240},
+    {"satellite", "bill", true, 240},
     {"metered", "bytes", true, 60},
     {"full", "all", false, 15},
 };
@@ -69,7 +70,8 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
                                              const Health& health,
                                              const std::vector<Uplink>& uplinks,
                                              PublishOptions options,
-                                             size_t omitted) {
+                                             size_t omitted,
+                                             BudgetMetrics* budgets) {
   constexpr double kSecondsOfDay = 24 * 60 * 60;
   TextTable table({{"PROFILE"},
                    {"FAMILIES"},
@@ -85,9 +87,10 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
     if (!set.ok()) return set.status();
     options.families = *set;
     options.omit_zeros = profile.omit_zeros;
-    const std::string text =
-        ToText(FamiliesOf(samples, health, options, omitted, uplinks),
-               TextFormat::kPrometheus);
+    std::vector<Family> families =
+        FamiliesOf(samples, health, options, omitted, uplinks);
+    budgets->AddTo(*set, BudgetMetrics::Clock::now(), &families);
+    const std::string text = ToText(families, TextFormat::kPrometheus);
     const double scrapes = kSecondsOfDay / profile.seconds;
     const size_t count = SamplesOf(text);
     const size_t gzip = Gzip(text).size();
@@ -121,6 +124,7 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
       read_uplinks.ok() ? *read_uplinks : std::vector<Uplink>();
   const size_t omitted =
       options.scope == Scope::kUnregistered ? OmitRegistered(&samples) : 0;
+  BudgetMetrics budgets(flags.budgets, flags.database);
   TextTable table({{"FAMILIES"},
                    {"METRICS", kRight},
                    {"SERVICE303 BYTES", kRight},
@@ -130,11 +134,12 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
                    {"A MONTH", kRight}});
   const auto add = [&](const char* name, const FamilySet& set) {
     options.families = set;
-    const std::vector<Family> families =
+    std::vector<Family> families =
         FamiliesOf(samples, *health, options, omitted, uplinks);
+    const size_t magma = BytesOfMagma(families, flags.service_name);
+    budgets.AddTo(set, BudgetMetrics::Clock::now(), &families);
     size_t metrics = 0;
     for (const Family& family : families) metrics += family.metrics.size();
-    const size_t magma = BytesOfMagma(families, flags.service_name);
     const std::string text = ToText(families, TextFormat::kPrometheus);
     const size_t gzip = Gzip(text).size();
     constexpr double kReplies = kDaysOfMonth * 24 * 60;
@@ -142,7 +147,7 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
                Volume(kReplies * magma), absl::StrCat(text.size()),
                absl::StrCat(gzip), Volume(kReplies * gzip)});
   };
-  for (const char* set : {"kernsnoopd", "bytes", "netmeter", "all"}) {
+  for (const char* set : {"kernsnoopd", "bill", "bytes", "netmeter", "all"}) {
     const auto parsed = FamilySet::Parse(set);
     if (!parsed.ok()) return parsed.status();
     add(set, *parsed);
@@ -150,7 +155,7 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   add("--service303-families", flags.magma.families);
   add("--families", flags.publish.families);
   const auto profiles =
-      EstimateProfiles(samples, *health, uplinks, options, omitted);
+      EstimateProfiles(samples, *health, uplinks, options, omitted, &budgets);
   if (!profiles.ok()) return profiles.status();
   return absl::StrCat(
       samples.size(),

@@ -27,7 +27,7 @@ StopService.
 --families is a list of metrics and sets, separated by commas. The sets are
 default (all metrics except the histogram of round-trip times, resets, timeouts
 and retransmitted segments), netmeter (default without magma_ and linux_), all,
-bytes and kernsnoopd.
+bytes, bill and kernsnoopd.
 magmad uploads its replies over the paid link, so their families are separate:
 --service303-families. --estimate prints the size of the replies for each set,
 with the present series, and exits.

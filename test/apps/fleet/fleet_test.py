@@ -14,11 +14,12 @@ import unittest
 
 import lab
 import metrics_lab as m
+import tools
 import yaml
 
 # {profile: options of the exporter}; --estimate has the intervals.
 PROFILES = {
-    "satellite": ["--families", "netmeter_wire_bytes_total", "--omit-zeros"],
+    "satellite": ["--families", "bill", "--omit-zeros"],
     "metered": ["--families", "bytes", "--omit-zeros"],
     "full": ["--families", "all"],
 }
@@ -32,7 +33,8 @@ IDLE_SECONDS = 75
 EVERY = {"scrape_interval": "%ds" % INTERVAL, "scrape_timeout": "%ds" % INTERVAL}
 AGENT = os.path.abspath("packaging/prometheus/agent.yml")
 
-# A gateway: twelve services with two destinations each, and two programs' own series.
+# A gateway with an uplink and a budget: twelve services with two destinations each, and two
+# programs' own series.
 GATEWAY = """
 import socket, sys, time, netmeter
 services = "magmad control_proxy subscriberdb mobilityd directoryd eventd policydb state sessiond mme enodebd pipelined"
@@ -83,16 +85,21 @@ class FleetTest(unittest.TestCase):
         cls.directory = lab.temporary_directory(cls)
         cls.meter = lab.Meter("fleet")
         cls.addClassCleanup(cls.meter.close)
-        cls.meter.load({})
+        cls.meter.load({"uplinks": {"satellite": ["gate"]}})
         cls.cloud.serve(cls, ANSWERER)
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         cls.meter.run([lab.PYTHON, "-c", GATEWAY, cls.cloud.THERE], env=env)
+        budgets, database = os.path.join(cls.directory, "budgets.yml"), os.path.join(cls.directory, "history.db")
+        with open(budgets, "w", encoding="utf-8") as file:
+            json.dump({"budgets": [{"name": "satellite", "limit": "10 GB", "uplink": "satellite"}]}, file)
+        lab.run(tools.NETMETER, "record", "--pin-dir", cls.meter.pin_dir, "--database", database)
+        cls.files = ["--pin-dir", cls.meter.pin_dir, "--budgets", budgets, "--database", database]
         print(cls.ask_estimate())
         cls.estimate = rows_of(cls.ask_estimate())
 
     @classmethod
     def ask_estimate(cls):
-        return lab.run(m.EXPORTER, "--estimate", "--pin-dir", cls.meter.pin_dir).decode()
+        return lab.run(m.EXPORTER, "--estimate", *cls.files).decode()
 
     def copy(self, program, name):
         """By its file the meter knows it."""
@@ -173,7 +180,7 @@ class FleetTest(unittest.TestCase):
             for name, address in (("scrape-", "%s:%d" % (self.cloud.HERE, 9384 + i)), ("local-", "127.0.0.1:%d" % (9394 + i))):
                 listen = ["--listen", address, "--allow-public"]
                 exporter = self.start(
-                    [self.copy(m.EXPORTER, name + profile), "--pin-dir", self.meter.pin_dir, *options, *listen],
+                    [self.copy(m.EXPORTER, name + profile), *self.files, *options, *listen],
                     stderr=subprocess.PIPE,
                 )
                 m.await_line(exporter, "netmeter-exporter: serving ", exporter.stderr)
