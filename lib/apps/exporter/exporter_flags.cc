@@ -45,7 +45,8 @@ from the budget file and from the history that `netmeter record` keeps. Both are
 
 Needs no root, only membership in the group of the meter's pins, usually netmeter.
 There is no authentication: everyone who reaches the ports can read the metrics.
-So only loopback addresses are accepted, unless --allow-public is given.
+So only loopback addresses are accepted, unless --allow-public is given. A Unix
+socket lets only root and the members of --socket-group read /metrics.
 
 Examples:
   netmeter-exporter
@@ -53,6 +54,7 @@ Examples:
   netmeter-exporter --service303 127.0.0.1:50084
   netmeter-exporter --families kernsnoopd,netmeter_wire_bytes_total
   netmeter-exporter --estimate
+  netmeter-exporter --listen unix:/run/netmeter-exporter/metrics.sock
   curl http://127.0.0.1:9384/metrics
 
 The first line on stderr has the addresses and ports. Further lines say that the
@@ -129,8 +131,13 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
   app.AddVersion(std::string("netmeter-exporter ") + kVersion);
   app.SetColumnWidth(34);
   app.AddOption("--listen", &flags->listen,
-                "Address of /metrics, or off; port 0: any free port")
+                "Address of /metrics, unix:/PATH, or off; port 0: any\n"
+                "free port")
       .Type("HOST:PORT")
+      .ShowDefault();
+  app.AddOption("--socket-group", &flags->socket_group,
+                "Group that may read from unix:/PATH, by name or id")
+      .Type("GROUP")
       .ShowDefault();
   app.AddOption("--service303", &flags->service303,
                 "Address of magma.orc8r.Service303, or off")

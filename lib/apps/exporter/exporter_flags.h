@@ -31,6 +31,7 @@ constexpr char kOff[] = "off";
 
 struct ExporterFlags {
   std::string listen = "127.0.0.1:9384";
+  std::string socket_group = "netmeter";  // if `listen` is a Unix socket
   std::string service303 = kOff;
   std::string service_name = "kernsnoopd";
   std::string pin_dir = MeterOptions().pin_dir;

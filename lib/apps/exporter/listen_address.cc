@@ -5,6 +5,9 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cstdint>
 
@@ -12,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "lib/base/status_util.h"
+#include "lib/base/users.h"
 
 namespace netmeter {
 namespace internal {
@@ -37,6 +41,59 @@ bool IsLoopback(const sockaddr_storage& storage) {
   return IN6_IS_ADDR_LOOPBACK(&address) ||
          (IN6_IS_ADDR_V4MAPPED(&address) &&
           address.s6_addr[12] == IN_LOOPBACKNET);
+}
+
+const sockaddr* ToSockaddr(const ListenAddress& address) {
+  return reinterpret_cast<const sockaddr*>(&address.storage);
+}
+
+// The path of a Unix socket; null for others.
+const char* PathOf(const sockaddr_storage& storage) {
+  return storage.ss_family == AF_UNIX
+             ? reinterpret_cast<const sockaddr_un&>(storage).sun_path
+             : nullptr;
+}
+
+// Whether a process left this socket behind.
+bool IsStale(const ListenAddress& address) {
+  const UniqueFd fd(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return connect(fd.get(), ToSockaddr(address), address.length) != 0 &&
+         errno == ECONNREFUSED;
+}
+
+absl::Status Bind(const UniqueFd& fd, const ListenAddress& address) {
+  if (bind(fd.get(), ToSockaddr(address), address.length) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(
+      errno, "listen",
+      errno == EADDRINUSE ? "another program listens there" : "");
+}
+
+// Gives the file its group and mode. Nobody can connect before listen(2).
+absl::Status BindUnixSocket(const UniqueFd& fd, const ListenAddress& address) {
+  const char* const path = PathOf(address.storage);
+  struct stat file;
+  if (lstat(path, &file) == 0) {
+    if (!S_ISSOCK(file.st_mode)) {
+      return absl::AlreadyExistsError("listen: this file is not a socket");
+    }
+    if (IsStale(address)) unlink(path);
+  }
+  const mode_t before = umask(0117);
+  const absl::Status bound = Bind(fd, address);
+  umask(before);
+  // A process with this group needs no chown(2), which its seccomp filter may refuse.
+  if (!bound.ok() ||
+      (lstat(path, &file) == 0 && file.st_gid == address.group)) {
+    return bound;
+  }
+  constexpr uid_t kSameUser = static_cast<uid_t>(-1);
+  if (lchown(path, kSameUser, address.group) == 0) return absl::OkStatus();
+  const int error = errno;
+  unlink(path);
+  return ErrnoStatus(error, "set the group of the socket");
 }
 
 }  // namespace
@@ -77,6 +134,27 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
   return result;
 }
 
+absl::StatusOr<ListenAddress> ParseUnixAddress(absl::string_view text,
+                                               const std::string& group) {
+  absl::string_view path = text;
+  ListenAddress result;
+  auto& address = reinterpret_cast<sockaddr_un&>(result.storage);
+  if (!absl::ConsumePrefix(&path, "unix:") || path.empty() ||
+      path.front() != '/' || path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected unix: and an absolute path of up to ",
+                     sizeof(address.sun_path) - 1, " bytes, not '", text, "'"));
+  }
+  const auto id = FindGroup(group);
+  if (!id.ok()) return id.status();
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  result.length = sizeof(address);
+  result.loopback = true;
+  result.group = *id;
+  return result;
+}
+
 absl::StatusOr<UniqueFd> Listen(const ListenAddress& address) {
   UniqueFd fd(socket(address.storage.ss_family,
                      SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -89,13 +167,11 @@ absl::StatusOr<UniqueFd> Listen(const ListenAddress& address) {
              sizeof(kSendBufferBytes));
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kReceiveBufferBytes,
              sizeof(kReceiveBufferBytes));
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage),
-           address.length) != 0 ||
-      listen(fd.get(), kBacklog) != 0) {
-    return ErrnoStatus(
-        errno, "listen",
-        errno == EADDRINUSE ? "another program listens there" : "");
-  }
+  const absl::Status bound = PathOf(address.storage) != nullptr
+                                 ? BindUnixSocket(fd, address)
+                                 : Bind(fd, address);
+  if (!bound.ok()) return bound;
+  if (listen(fd.get(), kBacklog) != 0) return ErrnoStatus(errno, "listen");
   return fd;
 }
 
@@ -107,6 +183,9 @@ std::string NameOf(const UniqueFd& fd) {
       0) {
     return "";
   }
+  if (const char* const path = PathOf(storage)) {
+    return absl::StrCat("unix:", path, ":");
+  }
   if (storage.ss_family == AF_INET6) {
     const auto& address = reinterpret_cast<const sockaddr_in6&>(storage);
     inet_ntop(AF_INET6, &address.sin6_addr, host, sizeof(host));
@@ -115,6 +194,16 @@ std::string NameOf(const UniqueFd& fd) {
   const auto& address = reinterpret_cast<const sockaddr_in&>(storage);
   inet_ntop(AF_INET, &address.sin_addr, host, sizeof(host));
   return absl::StrCat(host, ":", ntohs(address.sin_port));
+}
+
+void RemoveFileOf(const UniqueFd& fd) {
+  sockaddr_storage storage = {};
+  socklen_t length = sizeof(storage);
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) !=
+      0) {
+    return;
+  }
+  if (const char* const path = PathOf(storage)) unlink(path);
 }
 
 }  // namespace internal

@@ -5,6 +5,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
 
 #include "lib/base/unique_fd.h"
 
@@ -58,6 +63,46 @@ TEST(ListenAddress, AcceptedSocketsInheritTheOptions) {
   EXPECT_EQ(option(IPPROTO_TCP, TCP_NODELAY), 1);
   EXPECT_EQ(option(SOL_SOCKET, SO_SNDBUF), 2 * 128 * 1024);
   EXPECT_EQ(option(SOL_SOCKET, SO_RCVBUF), 2 * 32 * 1024);
+}
+
+TEST(ListenAddress, AUnixSocketIsOfItsGroupAndReplacesOnlyAStaleOne) {
+  char directory[] = "/tmp/netmeter-test-XXXXXX";  // a path of up to 107 bytes
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const std::string path = std::string(directory) + "/metrics.sock";
+  const std::string group = std::to_string(getegid());
+  const auto address = ParseUnixAddress("unix:" + path, group);
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_TRUE(address->loopback);
+  auto listener = Listen(*address);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  EXPECT_EQ(NameOf(*listener), "unix:" + path + ":");
+  struct stat file;
+  ASSERT_EQ(lstat(path.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode, S_IFSOCK | 0660u);
+  EXPECT_EQ(file.st_gid, getegid());
+  EXPECT_EQ(Listen(*address).status().message(),
+            "listen: Address already in use (another program listens there)");
+  // A process that was killed leaves its file.
+  listener = UniqueFd();
+  const auto second = Listen(*address);
+  EXPECT_TRUE(second.ok()) << second.status();
+  RemoveFileOf(*second);
+  EXPECT_EQ(access(path.c_str(), F_OK), -1);
+  std::ofstream(path) << "precious";
+  EXPECT_EQ(Listen(*address).status().message(),
+            "listen: this file is not a socket");
+  unlink(path.c_str());
+  rmdir(directory);
+
+  EXPECT_EQ(ParseUnixAddress("unix:" + path, "nosuchgroup").status().code(),
+            absl::StatusCode::kNotFound);
+  for (const std::string& text :
+       {std::string("unix:"), std::string("unix:relative"),
+        "unix:/" + std::string(107, 'x')}) {
+    EXPECT_EQ(ParseUnixAddress(text, group).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/apps/exporter/budget_metrics.h"
@@ -55,12 +56,17 @@ int Fail(const absl::Status& status, int exit_status = kFailed) {
   return exit_status;
 }
 
-// The address in an option; null if it is "off".
+// The address in an option; null if it is "off". Without `socket_group`, Unix sockets are
+// none.
 absl::StatusOr<std::unique_ptr<ListenAddress>> AddressOf(
-    const std::string& option, const std::string& text, bool allow_public) {
+    const std::string& option, const std::string& text, bool allow_public,
+    const std::string* socket_group) {
   std::unique_ptr<ListenAddress> result;
   if (text == kOff) return result;
-  const auto address = ParseListenAddress(text);
+  const auto address =
+      socket_group != nullptr && absl::StartsWith(text, "unix:")
+          ? ParseUnixAddress(text, *socket_group)
+          : ParseListenAddress(text);
   if (!address.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(option, ": ", address.status().message()));
@@ -220,10 +226,11 @@ int PrintEstimate(const ExporterFlags& flags) {
 
 int Run(const ExporterFlags& flags) {
   if (flags.estimate) return PrintEstimate(flags);
-  const auto http = AddressOf("--listen", flags.listen, flags.allow_public);
+  const auto http = AddressOf("--listen", flags.listen, flags.allow_public,
+                              &flags.socket_group);
   if (!http.ok()) return Fail(http.status(), kExporterUsage);
   const auto grpc =
-      AddressOf("--service303", flags.service303, flags.allow_public);
+      AddressOf("--service303", flags.service303, flags.allow_public, nullptr);
   if (!grpc.ok()) return Fail(grpc.status(), kExporterUsage);
   if (*http == nullptr && *grpc == nullptr) {
     return Fail(absl::InvalidArgumentError(

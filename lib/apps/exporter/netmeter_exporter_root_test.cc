@@ -221,8 +221,7 @@ TEST_F(ExporterRootTest, EstimatesWhatTheProfilesOfAFleetCost) {
   EXPECT_LT(gzip, bytes / 4);
   EXPECT_NEAR(megabytes, 86400 / 15 * 1e-6 * gzip, 0.05);  // one decimal
   // Nothing was on a link, and what is 0 is left out.
-  EXPECT_THAT(run.output,
-              HasSubstr("\nsatellite  bill      240 s "));
+  EXPECT_THAT(run.output, HasSubstr("\nsatellite  bill      240 s "));
 }
 
 TEST_F(ExporterRootTest, WaitsForTheMeterAndFollowsItsUpgradeAndUnload) {
@@ -241,6 +240,37 @@ TEST_F(ExporterRootTest, WaitsForTheMeterAndFollowsItsUpgradeAndUnload) {
   EXPECT_THAT(PageWith(exporter, "\nnetmeter_up 0\n"),
               EndsWith("\nnetmeter_up 0\n"));
   EXPECT_EQ(exporter.Stop(), 0);
+}
+
+// By default every local user can read the port.
+TEST_F(ExporterRootTest, OnlyRootAndItsGroupReadAUnixSocket) {
+  const auto meter = MakeMeter(1);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  const ShellResult result = RunShell(R"(
+      dir=$(mktemp -d) && chmod 755 $dir
+      lib/apps/exporter/netmeter-exporter --pin-dir )" +
+                                      pin_dir_ + R"( --socket-group 54321 \
+          --listen unix:$dir/metrics.sock 2>$dir/log & pid=$!
+      until grep -q serving $dir/log; do kill -0 $pid || break; sleep 0.05; done
+      sed "s,$dir,DIR," $dir/log
+      stat --format='%A %G' $dir/metrics.sock
+      get="curl -sS --unix-socket $dir/metrics.sock http://localhost/metrics"
+      user="setpriv --reuid=65534 --regid=65534"
+      $get | grep '^netmeter_up'
+      $user --groups=54321 $get | grep '^netmeter_up'
+      $user --clear-groups $get -v 2>&1 | grep -o 'Permission denied' | head -1
+      ss -Hltnp | grep -c pid=$pid,
+      kill $pid; wait $pid; echo $?
+      rm $dir/log; rmdir $dir && echo removed)");
+  EXPECT_EQ(result.output,
+            "netmeter-exporter: serving http://unix:DIR/metrics.sock:/metrics\n"
+            "srw-rw---- UNKNOWN\n"
+            "netmeter_up 1\n"
+            "netmeter_up 1\n"
+            "Permission denied\n"
+            "0\n"
+            "0\n"
+            "removed\n");
 }
 
 TEST_F(ExporterRootTest, PeersThatTakeNoReplyCostBoundedMemory) {

@@ -107,12 +107,25 @@ TEST(Exporter, IsLinkedWithoutGrpcProtobufAndTls) {
 
 TEST(Exporter, WrongUseIsOneLineAndExitStatus2) {
   for (const char* arguments :
-       {"nonsense", "--nonsense", "--listen", "--listen nonsense",
-        "--listen 127.0.0.1", "--service303 x:1", "--pin-dir ''",
-        "--listen off", "--allow-stop",
+       {"nonsense",
+        "--nonsense",
+        "--listen",
+        "--listen nonsense",
+        "--listen 127.0.0.1",
+        "--service303 x:1",
+        "--pin-dir ''",
+        "--listen off",
+        "--allow-stop",
+        "--listen unix:x",
+        "--listen unix:/tmp/x --socket-group nosuchgroup",
+        "--service303 unix:/tmp/x",
         "--allow-stop --allow-public --service303 0.0.0.0:0",
-        "--families nonsense", "--families ''", "--budgets ''", "--database ''",
-        "--service-name ''", "--service-name \"$(printf '\\377')\"",
+        "--families nonsense",
+        "--families ''",
+        "--budgets ''",
+        "--database ''",
+        "--service-name ''",
+        "--service-name \"$(printf '\\377')\"",
         "--estimate=5"}) {
     const Result result =
         RunExporter(std::string(arguments) + " 2>&1 >/dev/null");

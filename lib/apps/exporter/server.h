@@ -180,6 +180,7 @@ class Server {
   };
 
   bool Watch(int fd, uint32_t events, uint64_t key, int operation);
+  void StopListening();
   int MillisecondsToWait() const;
   void Accept(size_t listener);
   void Add(size_t listener, UniqueFd fd);
