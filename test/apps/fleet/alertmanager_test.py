@@ -25,6 +25,7 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.wfile.write((page % self.server.used).encode())
 
     def do_POST(self):  # pylint: disable=invalid-name
+        self.server.paths.append(self.path)
         self.server.messages.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(200)
         self.end_headers()
@@ -36,7 +37,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 class AlertmanagerTest(unittest.TestCase):
     def serve(self, used=0):
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-        server.used, server.messages = used, queue.Queue()
+        server.used, server.messages, server.paths = used, queue.Queue(), []
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
@@ -55,7 +56,7 @@ class AlertmanagerTest(unittest.TestCase):
         hook, hook_address = self.serve()
         calm, full = self.serve(used=79)[1], self.serve(used=80)[1]
         with open(CONFIG, encoding="utf-8") as example, open(folder.name + "/alertmanager.yml", "w", encoding="utf-8") as file:
-            file.write(example.read().replace("127.0.0.1:9095", hook_address).replace("30s", "1s"))
+            file.write(example.read().replace("https://ntfy.example", "http://" + hook_address).replace("30s", "1s"))
         config = {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
             "rule_files": [RULES],
@@ -69,6 +70,7 @@ class AlertmanagerTest(unittest.TestCase):
         options = ("--config.file=%s/prometheus.yml" % folder.name, "--storage.tsdb.path=%s/p" % folder.name)
         self.start("prometheus", *options, "--web.listen-address=" + prometheus)
         message = hook.messages.get(timeout=240)
+        self.assertEqual(hook.paths[0], "/gateways?template=alertmanager")
         alerts = [(alert["labels"]["alertname"], alert["labels"]["instance"]) for alert in message["alerts"]]
         self.assertEqual(alerts, [("NetmeterBudgetAlmostUsed", full)])
         self.assertEqual(message["alerts"][0]["annotations"]["summary"], full + " has used 80% of the budget satellite")
