@@ -31,7 +31,7 @@ VALUES = (
     "tx_retransmit_bytes",
 )
 
-# All bytes on the link (docs/metrics.md#the-sum-is-the-bill).
+# All bytes on the link (docs/metrics.md#the-bill).
 SUM = ("netmeter_wire_bytes_total", "netmeter_pending_bytes", "netmeter_evicted_bytes_total")
 
 

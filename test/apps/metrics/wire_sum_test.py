@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""sum(netmeter_wire_bytes_total) is what the interface counted, less link
-headers: to the byte, on a host where services reach the cloud through a proxy.
+"""The expressions of docs/metrics.md are what interfaces counted, less link headers: to the
+byte, on a gateway with uplinks, and on a host where services reach the cloud through a proxy.
 
 Two services and a proxy run in the meter's cgroup. The first service talks to the
 cloud through the proxy, the second directly. A Prometheus server scrapes the
@@ -8,6 +8,8 @@ exporter, and its sum() is compared with the interface's own counters. No
 connection is closed before that: what follows a close (TIME_WAIT) reaches no
 socket of this host, and is a remainder with tests of its own."""
 
+import collections
+import re
 import subprocess
 import time
 import unittest
@@ -52,6 +54,18 @@ for line in sys.stdin:
 """
 
 
+def bills():
+    """{comment: expression} of the document."""
+    with open("docs/metrics.md", encoding="utf-8") as file:
+        (block,) = re.findall(r"<!-- bill: .*? -->\n```\n(.*?)\n```\n", file.read(), re.S)
+    return dict(one.lstrip("# ").split("\n", 1) for one in block.split("\n\n"))
+
+
+def expression(begin):
+    (found,) = [promql for comment, promql in bills().items() if comment.startswith(begin)]
+    return found
+
+
 def interface():
     """{counter: value} of the link to the cloud."""
     return {
@@ -59,6 +73,52 @@ def interface():
         for direction, counted in lab.counters()["gate"].items()
         for unit, value in zip(("bytes", "packets"), counted)
     }
+
+
+class GatewayBillTest(gateway.GatewayTest):
+    """Forwarded traffic is in an uplink's bill and in no series, and what this host sends to
+    its LAN is in series and on no bill."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.lan.serve(cls, gateway.ANSWERER)
+        cls.load({"uplinks": cls.UPLINKS, "forwarded_clients": ["lan"]})
+        exporter = m.start_exporter(cls.meter.pin_dir)
+        cls.addClassCleanup(m.end, exporter)
+        m.start_prometheus(cls, {"netmeter": m.HTTP})
+
+    def test_the_total_of_an_uplink_is_its_bill(self):
+        service = lab.start_service(self, "backup", gateway.SERVICE)
+        for address, size in (("10.77.1.2", 100000), ("10.77.2.2", 30000), ("10.77.3.2", 400000)):
+            self.ask(service, address, size)
+        self.lan.run(lab.PYTHON, "-c", gateway.SERVICE, input=b"10.77.1.2 7000 50000\n")
+
+        def on(link):
+            now = lab.counters()[link]
+            pairs = {way: [n - was for n, was in zip(now[way], self.before[link][way])] for way in ("tx", "rx")}
+            return {way: float(bytes - LINK_HEADER * packets) for way, (bytes, packets) in pairs.items()}
+
+        def ask(promql):
+            found = {}
+            for labels, value in m.query(promql).items():
+                labels = dict(labels)
+                sums = found.setdefault(labels.get("uplink"), collections.Counter())
+                sums[labels["direction"]] += value
+            return found
+
+        expected = {"satellite": on("sat0"), "lte": on("wwan3")}
+        total = expression("With uplinks")
+        lab.wait_for(lambda: ask(total) == {**expected, "lan": on("lan0")}, "%s: %s" % (total, expected))
+        # The sum of all series is no bill here. It lacks what was forwarded.
+        every = ask(expression("Without uplinks"))[None]["rx"]
+        self.assertGreater(every, 2 * 530000)
+        named = ask(expression("By name"))
+        self.assertLess(named["satellite"]["rx"], expected["satellite"]["rx"] - 100000)
+        self.assertEqual(named["lte"], expected["lte"])
+        forwarded = ask("sum by (uplink, direction) (netmeter_forwarded_bytes_total)") if gateway.MEASURED else {}
+        for way, value in forwarded.get("satellite", {}).items():
+            self.assertEqual(named["satellite"][way] + value, expected["satellite"][way])
 
 
 class WireSumTest(unittest.TestCase):
@@ -116,18 +176,19 @@ class WireSumTest(unittest.TestCase):
 
     def test_sum_is_the_interface(self):
         wire = "sum by (direction) (netmeter_wire_bytes_total)"
-        pending = "sum by (direction) (netmeter_pending_bytes)"
+        both = expression("Without uplinks")
         behind_proxy = self.start("behind", "127.0.0.1", lab.PROXY_PORT)
         self.transfer(behind_proxy, 3000000)
         direct = self.start("direct", self.cloud.THERE, TLS_PORT)
         # It has sent nothing yet, so its destination is unknown: the handshake is
         # pending.
-        self.await_sums("%s + %s" % (wire, pending))
+        self.await_sums(both)
         lab.wait_for(lambda: m.query("sum(netmeter_pending_bytes) > 0"), "a handshake that is pending")
 
         # Enough to know that no name will come.
         self.transfer(direct, 500000)
         self.transfer(behind_proxy, 1000000)
+        self.await_sums(both)
         sent = self.await_sums(wire)["tx"]
         self.assertEqual(m.query("sum(netmeter_pending_bytes) or vector(0)"), {(): 0})
 
