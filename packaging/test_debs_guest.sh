@@ -119,7 +119,7 @@ client.connect("/run/netmeter-exporter/metrics.sock")
 client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
 assert b"my-service" in b"".join(iter(lambda: client.recv(65536), b""))
 PY
-check "the group reads the exporter's Unix socket" retry setpriv --reuid=1234 --regid=1234 --groups=$group python3 /tmp/socket.py
+check "the group reads the exporter's Unix socket" retry setpriv --reuid=1234 --regid=1234 --groups="$group" python3 /tmp/socket.py
 check "others do not" sh -c 'setpriv --reuid=1234 --regid=1234 --clear-groups python3 /tmp/socket.py 2>&1 | grep -q PermissionError'
 check "the port is closed" sh -c "$(declare -f metrics); metrics 2>&1 | grep -q refused"
 systemctl stop netmeter-exporter

@@ -50,7 +50,7 @@ struct Profile {
 constexpr Profile kProfiles[] = {
     // Less than the five minutes after which Prometheus considers a series gone.
     {"satellite", "bill", true, 240},
-    {"metered", "bytes", true, 60},
+    {"metered", "bill,bytes", true, 60},
     {"full", "all", false, 15},
 };
 

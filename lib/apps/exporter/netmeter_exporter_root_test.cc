@@ -221,7 +221,7 @@ TEST_F(ExporterRootTest, EstimatesWhatTheProfilesOfAFleetCost) {
   EXPECT_LT(gzip, bytes / 4);
   EXPECT_NEAR(megabytes, 86400 / 15 * 1e-6 * gzip, 0.05);  // one decimal
   // Nothing was on a link, and what is 0 is left out.
-  EXPECT_THAT(run.output, HasSubstr("\nsatellite  bill      240 s "));
+  EXPECT_THAT(run.output, HasSubstr("\nsatellite  bill        240 s "));
 }
 
 TEST_F(ExporterRootTest, WaitsForTheMeterAndFollowsItsUpgradeAndUnload) {

@@ -20,7 +20,7 @@ import yaml
 # {profile: options of the exporter}; --estimate has the intervals.
 PROFILES = {
     "satellite": ["--families", "bill", "--omit-zeros"],
-    "metered": ["--families", "bytes", "--omit-zeros"],
+    "metered": ["--families", "bill,bytes", "--omit-zeros"],
     "full": ["--families", "all"],
 }
 # On the link a scrape comes each two seconds here, to have many of them soon.
@@ -33,8 +33,8 @@ IDLE_SECONDS = 75
 EVERY = {"scrape_interval": "%ds" % INTERVAL, "scrape_timeout": "%ds" % INTERVAL}
 AGENT = os.path.abspath("packaging/prometheus/agent.yml")
 
-# A gateway with an uplink and a budget: twelve services with two destinations each, and two
-# programs' own series.
+# A gateway with an uplink and a budget: twelve services with two destinations each, and
+# two programs' own series.
 GATEWAY = """
 import socket, sys, time, netmeter
 services = "magmad control_proxy subscriberdb mobilityd directoryd eventd policydb state sessiond mme enodebd pipelined"
@@ -189,8 +189,7 @@ class FleetTest(unittest.TestCase):
         """Prometheus in the cloud, which scrapes, and takes what agents write."""
 
         def in_cloud(arguments):
-            network = "/proc/%d/fd/%d" % (os.getpid(), self.cloud.network)
-            return subprocess.Popen(["nsenter", "--net=" + network, "prometheus", *arguments])
+            return subprocess.Popen(["nsenter", "--net=" + self.cloud.path, "prometheus", *arguments])
 
         jobs = [
             {"job_name": profile, "static_configs": [{"targets": ["%s:%d" % (self.cloud.HERE, 9384 + i)]}]}
