@@ -21,8 +21,8 @@ BEGIN, WEEK_AGO = NOW - 21 * 86400, NOW - 7 * 86400
 SILENT_SINCE = NOW - 3600
 GATEWAYS = ("gate-a", "gate-b")
 
-# {(metric, labels): (bytes a second until a week ago, and since)}; the second gateway has twice
-# as many.
+# {(metric, labels): (bytes a second until a week ago, and since)}; the second gateway has
+# twice as many.
 RATES = {
     ("netmeter_uplink_bytes_total", (("uplink", "satellite"), ("interface", "sat0"), ("direction", "tx"))): (100, 150),
     ("netmeter_uplink_bytes_total", (("uplink", "satellite"), ("interface", "sat0"), ("direction", "rx"))): (900, 1350),
