@@ -63,13 +63,17 @@ KIND:
                   other side, such as br0; with forwarded_clients, DESTINATION is
                   an address there, or with --clients a MAC address or a
                   WireGuard key. Needs uplinks and Linux 6.4
-The total of an uplink is what its interfaces counted, less layer-2 headers and
-the unnamed traffic (`netmeter uplinks` shows both). If it says "without
-forwarded", which in --json and --csv is the field sum_lacks, forwarded traffic is
-not in it: the meter does not count it, or this user cannot read it (before Linux
-5.19, or in another network namespace than the uplinks). What is in
-no uplink, such as programs in containers, has a total of its own. Without uplinks
-the total of PATH direct is this host's own traffic.
+The total of an uplink and its unnamed traffic are what its interfaces counted, less
+layer-2 headers: `netmeter uplinks` shows each part. Exceptions: an interface that has
+gone took its count with it; one that counts a GSO packet as one, and a queue that
+drops packets, make the interfaces' count smaller.
+If a total says "without forwarded" (the field sum_lacks in --json and --csv), the
+meter does not count forwarded traffic, or this user cannot read it: before Linux 5.19,
+or in another network namespace than the uplinks.
+An uplink of forwarded_clients has forwarded traffic a second time, so add up the
+others alone. Traffic in no uplink, such as that of containers behind a bridge, has a
+total of its own, and is forwarded traffic of an uplink. Without uplinks the total of
+PATH direct is this host's own traffic.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 

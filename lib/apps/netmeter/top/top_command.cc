@@ -51,21 +51,23 @@ using Clock = std::chrono::steady_clock;
 constexpr char kTopFooter[] = R"(
 Keys: up and down choose a row; Enter opens its destinations, then the sockets of
 one; Backspace goes back; t: processes; s: next order; i: no idle rows; /: filter;
-p: pause; q: quit; ?: help on keys and columns. A row is a service or another series. Traffic over loopback to a
-proxy has a row of its own, (proxy). If the configuration has uplinks, a service has a
-row for each that it uses; and what this host forwarded has a row of kind forwarded for
-the interface at the other side; with forwarded_clients, Enter opens its clients, which
---clients and --client-names describe.
+p: pause; q: quit; ?: help on keys and columns.
 
-The lines above the table are the total: all traffic of the uplinks, or without uplinks
-this host's own. SHARE is the part of it. What is in no total is listed there: uplinks of
-forwarded_clients, interfaces in no uplink (other), traffic without an uplink, such as that
-of containers, which the uplink's total has as forwarded, and (proxy).
+A row is a service or another series. Traffic over loopback to a proxy has a row of its
+own, (proxy). If the configuration has uplinks, a service has a row for each uplink, and
+forwarded traffic has a row of kind forwarded for the interface at the other side. With
+forwarded_clients, Enter opens its clients, which --clients and --client-names describe.
 
-A row of a process (t) is the sum over its TCP connections that are open now; UDP and
-ended connections have their services' rows.
-The sockets are those of all network namespaces. The lines above them have the number
-of connections that the meter counts there, and the reason if some are not shown.
+The lines above the table are the total, of which SHARE is a part: the traffic of the
+uplinks, or without uplinks this host's own. The total leaves out, and lists: uplinks of
+forwarded_clients, which have forwarded traffic a second time; interfaces in no uplink
+(other); traffic without an uplink, such as that of containers, which the total has as
+forwarded; and (proxy). It has no unnamed traffic, so it is not the whole bill.
+
+A row of a process (t) is the sum over its open TCP connections. UDP and ended
+connections are in the rows of services. Sockets are those of all network namespaces.
+The lines above them have the number of connections that the meter counts there, and the
+reason if some are not shown.
 
 Exit status: 0 ended by q or a signal, or printed; 1 failed, one line on stderr
 says why; 2 wrong usage.

@@ -22,7 +22,7 @@ constexpr char kUplinksFooter[] = R"(
 For each uplink of the configuration and each direction:
   interface     the count of its interfaces since counting began in this uplink
   local         wire bytes of this host's own sockets: the sum of `netmeter list
-                --uplink NAME`
+                --uplink NAME` without kind forwarded
   forwarded     wire bytes that this host forwarded, as the meter counts them after
                 all rules of the firewall
   layer-2 headers  those of local and forwarded packets, as the interface counts them
