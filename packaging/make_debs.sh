@@ -61,6 +61,7 @@ tree=$scratch/netmeter
 mkdir "$tree"
 cp -a packaging/debian "$tree/debian"
 cp -a packaging/man "$tree/man"
+packaging/man/reference.py "$tree/man"
 # --help and the man pages refer to these.
 packaging/install_docs.py "$tree"
 cp CHANGELOG.md "$tree/"

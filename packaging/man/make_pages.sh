@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Makes the man pages of the programs, and of each subcommand, from their --help:
+# Makes the man pages of the programs, and of each subcommand, from their --help and from
+# what reference.py wrote beside this file:
 #
 #   packaging/man/make_pages.sh PREFIX DIR [EMULATOR]
 #
@@ -8,7 +9,7 @@
 # folder with pages for each package. Needs help2man.
 set -euo pipefail
 
-[ $# -ge 2 ] || { sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 prefix=$(cd "$1" && pwd)
 output=$2
 emulator=${3:-}
@@ -73,9 +74,9 @@ pages() {
   run "$3" --help | page "$1" "$2" "$name" "$4" "$all"
 }
 
-pages 8 netmeter-loader sbin/netmeter-loader 'counts the network bytes of services' 'netmeter(1) netmeter-fds(8) netmeter-exporter(1)'
+pages 8 netmeter-loader sbin/netmeter-loader 'counts the network bytes of services' 'netmeter.yml(5) netmeter(1) netmeter-fds(8) netmeter-exporter(1)'
 pages 8 netmeter-loader sbin/netmeter-fds 'passes the counters to a group' 'netmeter-loader(8)'
-pages 1 netmeter bin/netmeter 'prints the network bytes of services' 'netmeter-loader(8) netmeter-exporter(1) netmeter-ipfix(1)'
+pages 1 netmeter bin/netmeter 'prints the network bytes of services' 'netmeter-budgets.yml(5) netmeter-loader(8) netmeter-exporter(1) netmeter-ipfix(1)'
 pages 1 netmeter-exporter bin/netmeter-exporter 'publishes the network bytes of services' 'netmeter-loader(8) netmeter(1)'
 # The static programs lack it.
 [ ! -e "$prefix/bin/netmeter-ipfix" ] ||

@@ -143,15 +143,22 @@ def inline(text):
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text.replace("\\|", "|"))
     text = text.replace("\\", "\\e").replace("-", "\\-")
     text = re.sub(r"`([^`]+)`|\*\*(.+?)\*\*|(?<!\*)\*(\w+)\*", lambda m: f"\\fB{m[1] or m[2] or m[3]}\\fR", text)
-    return re.sub(r"^([.'])", r"\\&\1", text)
+    return plain(text)
+
+
+def plain(text):
+    """Text whose lines are no requests; help2man does not read UTF-8."""
+    text = re.sub(r"^([.'])", r"\\&\1", text, flags=re.M)
+    return re.sub(r"[^\x00-\x7f]", lambda m: f"\\[u{ord(m[0]):04X}]", text)
 
 
 def item(head, row, known):
     """A row of a table: its first cell, and below the others."""
     tag = row[0] or f"column {row[1]}"
-    words = [f"({title}: {cell})" for title, cell in list(zip(head, row))[1:-1] if cell and cell not in tag]
-    fields = [key for key in known for row in re.findall(r"`([^`]*\*)`", tag) if fnmatch.fnmatchcase(key, row)]
-    words += [row[-1]] + ([f"They are {', '.join(fields)}."] if fields else [])
+    main = head.index("meaning") if "meaning" in head else len(head) - 1
+    words = [f"({title}: {cell})" for title, cell in list(zip(head, row))[1:] if title != head[main] and cell and cell not in tag]
+    fields = [key for key in known for pattern in re.findall(r"`([^`]*\*)`", tag) if fnmatch.fnmatchcase(key, pattern)]
+    words += [row[main].rstrip(".") + f". They are {', '.join(fields)}." if fields else row[main]]
     return f".TP\n{inline(tag)}\n{inline(' '.join(filter(None, words)))}\n"
 
 
@@ -160,7 +167,7 @@ def roff(markdown, first=".SH"):
     out, head, known = "", None, []
     for block in re.findall(r"^```.*?^```$|^(?:\|[^\n]*\n)+|^<!--[^\n]*$|^#[^\n]*$|^[^\n]+(?:\n(?![*|#<]|```|\d+\. )[^\n]+)*", markdown + "\n", re.M | re.S):
         if block.startswith("```"):
-            code = re.sub(r"^([.'])", r"\\&\1", block.split("\n", 1)[1][:-3].replace("\\", "\\e").replace("-", "\\-"), flags=re.M)
+            code = plain(block.split("\n", 1)[1][:-3].replace("\\", "\\e").replace("-", "\\-"))
             out += f".PP\n.EX\n{code}.EE\n"
         elif block.startswith("|"):
             head, _, *rows = map(cells_of, block.splitlines())
@@ -175,7 +182,8 @@ def roff(markdown, first=".SH"):
             mark = ".IP \\(bu 2\n" if block.startswith("* ") else f".IP {block.split()[0]} 4\n" if re.match(r"\d+\. ", block) else ".PP\n"
             text = re.sub(r"^(\* |\d+\. )", "", block)
             out += mark + inline(" ".join(line.strip() for line in text.split("\n"))) + "\n"
-    return re.sub(r"(?:\.PP\n)+(?=\.PP|\.S|\.IP|\Z)", "", out)
+    # Long keys and URLs leave no room to adjust a line.
+    return ".ad l\n" + re.sub(r"(?:\.PP\n)+(?=\.PP|\.S|\.IP|\Z)", "", out)
 
 
 def section(document, heading):
