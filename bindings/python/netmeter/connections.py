@@ -8,7 +8,7 @@
 
 Needs no root and no loaded meter, because the kernel tells each process about its
 own sockets. Only root can see other processes' sockets, services and destinations
-(``netmeter sockets``). docs/connections.md lists the fields of each kernel.
+(``netmeter sockets``). docs/connections.md says which kernel has which data.
 
 Errors are ``netmeter.Error``, and TypeError for arguments of a wrong type.
 Threads: any may call the functions; only one at a time may use a FlowDecoder.
@@ -107,7 +107,7 @@ class Connection:
 class FlowRecord:
     """A connection that has ended, as a record of ``netmeter flows``.
 
-    docs/connections.md explains each field. A field that the record lacks is 0,
+    docs/output.md explains each field. A field that the record lacks is 0,
     "", {} or UNKNOWN. kind, transport and path are also UNKNOWN for a word of a
     newer netmeter.
     """

@@ -54,7 +54,7 @@ In a table, TIME is the local time at which a record ended. DURATION begins with
 the connection is older than this command; JSON has "partial": 1. PROCESS is the name and
 pid of the process that made the socket, or only the pid if it has ended. On a
 terminal, lines fit the width: a narrow one shows fewer columns. A file or a pipe
-gets all columns. docs/connections.md lists the fields of --json.
+gets all columns. docs/output.md lists the fields of --json.
 
 With --forwarded, records of kind "forwarded" have what this host forwards for others:
 LOCAL is the client, REMOTE its peer, and SERVICE the interface of the client. PROCESS

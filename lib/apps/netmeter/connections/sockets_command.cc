@@ -53,7 +53,7 @@ Fields have the kernel's names: tcpi_* is struct tcp_info of linux/tcp.h, with t
 in microseconds and rates in bytes a second; a table shows ms and MiB. A field that
 this kernel lacks is left out. service, destination and kind are those of netmeter
 list; a socket in TIME_WAIT has none. uplink is that of the last packet.
-docs/connections.md lists all fields.
+docs/output.md lists all fields.
 
 On a terminal, lines fit the width: a narrow one shows fewer columns, unless
 --columns names them, and "~" ends a text that is cut. A file or a pipe gets all.
