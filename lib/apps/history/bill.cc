@@ -53,32 +53,19 @@ absl::Status MoveToClientSide(Database* history, const std::string& uplink) {
           .Bind(1, uplink)
           .Bind(2, kClientSide)
           .Run());
-  for (const char* table : {"hour_traffic", "day_sum", "day_traffic"}) {
-    const std::string time =
-        absl::string_view(table) == "hour_traffic" ? "start" : "day";
-    NETMETER_RETURN_IF_ERROR(
-        history
-            ->Prepare(absl::StrCat(
-                "INSERT INTO ", table, " SELECT t.", time, ", n.id, ",
-                CounterColumns("t.$"), " FROM ", table,
-                " t JOIN series o ON o.id = t.series JOIN series n USING(kind, "
-                "name, destination, transport, uplink) WHERE o.uplink = ?1 AND "
-                "o.path IN ",
-                kPathsOfUplinks, " AND n.path = ?2 || o.path"))
-            .Bind(1, uplink)
-            .Bind(2, kClientSide)
-            .Run());
-    NETMETER_RETURN_IF_ERROR(
-        history
-            ->Prepare(absl::StrCat(
-                "UPDATE ", table, " SET ", CounterColumns("$ = 0"),
-                " WHERE series IN (SELECT id FROM series WHERE uplink = ? AND "
-                "path IN ",
-                kPathsOfUplinks, ")"))
-            .Bind(1, uplink)
-            .Run());
-  }
-  return RenewVersions(history);
+  NETMETER_RETURN_IF_ERROR(history->Execute(
+      "CREATE TEMP TABLE IF NOT EXISTS moved(old, new); DELETE FROM moved"));
+  NETMETER_RETURN_IF_ERROR(
+      history
+          ->Prepare(absl::StrCat(
+              "INSERT INTO moved SELECT o.id, n.id FROM series o JOIN series n "
+              "USING(kind, name, destination, transport, uplink) WHERE "
+              "o.uplink = ?1 AND o.path IN ",
+              kPathsOfUplinks, " AND n.path = ?2 || o.path"))
+          .Bind(1, uplink)
+          .Bind(2, kClientSide)
+          .Run());
+  return MoveTraffic(history);
 }
 
 }  // namespace

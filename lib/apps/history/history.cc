@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -164,17 +166,38 @@ absl::StatusOr<int64_t> ReadVersion(Database* history) {
   return version;
 }
 
-absl::Status RenewVersions(Database* history) {
-  for (const char* part : {"hour", "day"}) {
+absl::Status MoveTraffic(Database* history) {
+  const std::string is_moved = absl::StrCat(
+      "series IN (SELECT old FROM moved) AND (", AnyCounter(), ")");
+  for (const auto& part :
+       {std::make_pair("hour", "start"), std::make_pair("day", "day")}) {
     NETMETER_RETURN_IF_ERROR(history->Execute(absl::StrReplaceAll(
         "UPDATE $ SET version = (SELECT CAST(value AS INTEGER) FROM setting "
-        "WHERE name = 'version') + n FROM (SELECT rowid AS r, ROW_NUMBER() "
-        "OVER (ORDER BY rowid) AS n FROM $) WHERE $.rowid = r;"
+        "WHERE name = 'version') + n FROM (SELECT # AS r, ROW_NUMBER() OVER "
+        "(ORDER BY #) AS n FROM $_traffic WHERE % GROUP BY #) WHERE # = r;"
         "UPDATE setting SET value = MAX(CAST(value AS INTEGER), (SELECT "
         "COALESCE(MAX(version), 0) FROM $)) WHERE name = 'version'",
-        {{"$", part}})));
+        {{"$", part.first}, {"#", part.second}, {"%", is_moved}})));
+  }
+  for (const auto& table : {std::make_pair("hour_traffic", "start"),
+                            std::make_pair("day_sum", "day"),
+                            std::make_pair("day_traffic", "day")}) {
+    NETMETER_RETURN_IF_ERROR(history->Execute(absl::StrCat(
+        "INSERT INTO ", table.first, " SELECT ", table.second, ", new, ",
+        CounterColumns("$"), " FROM ", table.first,
+        " JOIN moved ON old = series WHERE ", AnyCounter(),
+        " ON CONFLICT DO UPDATE SET ", CounterColumns("$ = $ + excluded.$"),
+        ";UPDATE ", table.first, " SET ", CounterColumns("$ = 0"), " WHERE ",
+        is_moved)));
   }
   return absl::OkStatus();
+}
+
+absl::Status DropUnusedSeries(Database* history) {
+  return history->Execute(
+      "DELETE FROM series WHERE id NOT IN (SELECT series FROM hour_traffic "
+      "UNION SELECT series FROM day_traffic UNION SELECT series FROM "
+      "meter_total)");
 }
 
 const char kNewIdentity[] = R"(
@@ -191,6 +214,10 @@ std::string CounterColumns(absl::string_view format) {
                     absl::StrReplaceAll(format, {{"$", counter.name}}));
   }
   return columns;
+}
+
+std::string AnyCounter() {
+  return absl::StrReplaceAll(CounterColumns("$ <> 0"), {{", ", " OR "}});
 }
 
 absl::StatusOr<std::unique_ptr<Database>> OpenHistory(

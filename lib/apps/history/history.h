@@ -54,12 +54,19 @@ absl::StatusOr<int64_t> NextVersion(Database* history, int64_t now);
 // since.
 absl::StatusOr<int64_t> ReadVersion(Database* history);
 
-// Gives each hour and day a new version of its own. Call in a transaction.
-absl::Status RenewVersions(Database* history);
+// Adds what the series `old` counted to the series `new`, for each row of the temporary
+// table `moved`. The former rows stay with zeros, and their hours and days get a new
+// version each, because an export has to send them again. Call in a transaction.
+absl::Status MoveTraffic(Database* history);
+
+// Deletes series that nothing refers to.
+absl::Status DropUnusedSeries(Database* history);
 
 // "tx_bytes, rx_bytes, ...": the columns of the counters. Each is inserted into `format`
 // in place of "$".
 std::string CounterColumns(absl::string_view format);
+// SQL: whether any counter of the row is not 0.
+std::string AnyCounter();
 
 // A period whose traffic is not completely known.
 struct Gap {

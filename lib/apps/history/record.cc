@@ -486,10 +486,7 @@ absl::Status DropDay(Database* history, int64_t day) {
       history->Prepare("DELETE FROM day WHERE day = ?").Bind(1, day).Run());
   // Visits every row, so once a month is enough.
   if (day % 100 == 1) {
-    NETMETER_RETURN_IF_ERROR(history->Execute(
-        "DELETE FROM series WHERE id NOT IN (SELECT series FROM hour_traffic "
-        "UNION SELECT series FROM day_traffic UNION SELECT series FROM "
-        "meter_total)"));
+    NETMETER_RETURN_IF_ERROR(DropUnusedSeries(history));
   }
   return (*transaction)->Commit();
 }
