@@ -12,7 +12,7 @@ _netmeter() {
   done
   COMPREPLY=()
   case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --btf | --budgets | --client-names | --config | --database | --html) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --btf | --budgets | --client-names | --config | --cursor | --database | --html) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --cgroup | --pin-dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
   esac
   help=$("$program" ${command:+"$command"} --help 2> /dev/null) || return

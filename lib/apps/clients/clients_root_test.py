@@ -247,6 +247,50 @@ class NeighboursTest(ClientsTest):
         flows = [tools.NETMETER, "flows", "--duration", "1", "--pin-dir", self.meter.pin_dir]
         self.assertIn("need --forwarded", self.fails(*flows, "--clients", "mac"))
 
+    def test_9_a_client_is_forgotten_and_no_byte(self):
+        database = os.path.join(self.directory, "forget.db")
+        history = ["--database", database]
+        forget = [tools.NETMETER, "forget", *history, "--destination", "10.77.3.3"]
+
+        def record():
+            lab.run(tools.NETMETER, "record", "--pin-dir", self.meter.pin_dir, *history)
+
+        def usage(*options):
+            read = json.loads(lab.run(tools.NETMETER, "usage", *history, "--json", "--by", *options))
+            return read["sum"], {row.get("destination"): row["tx_bytes"] for row in read["rows"]}
+
+        def is_in_a_file():
+            return [end for end in ("", "-wal") if b"10.77.3.3" in open(database + end, "rb").read()]
+
+        record()
+        self.send("10.77.3.3", "10.77.1.2", 2)
+        record()
+        total, rows = usage("destination")
+        hours = usage("hour")
+        # As somebody who may read only.
+        os.chmod(self.directory, 0o755)
+        os.chmod(database, 0o644)
+        self.assertIn("Permission denied (run as root)", self.fails("setpriv", "--reuid=65534", "--clear-groups", *forget))
+        said = lab.run(*forget).decode()
+        self.assertIn(" of hours and days: the name is `forgotten` now\nthe meter still has the name: ", said)
+        rows["forgotten"] = rows.pop("10.77.3.3")
+        self.assertEqual((usage("destination"), usage("hour")), ((total, rows), hours))
+        record()
+        self.assertEqual(usage("destination"), (total, rows))
+        # What the client sends afterwards is recorded once, and forgotten as well.
+        self.send("10.77.3.3", "10.77.1.2", 1)
+        record()
+        self.assertEqual(usage("destination")[1], {**rows, "10.77.3.3": 1000})
+        lab.run(lab.LOADER, "load", "--restart", "--quiet", "--pin-dir", self.meter.pin_dir)
+        record()
+        total = usage("destination")[0]
+        self.assertTrue(is_in_a_file())
+        self.assertNotIn("still", lab.run(*forget).decode())
+        self.assertEqual(is_in_a_file(), [])
+        rows["forgotten"] += 1000
+        self.assertEqual(usage("destination"), (total, rows))
+        self.assertIn("has no destination '10.77.3.3'", self.fails(*forget))
+
 
 class WireGuardTest(ClientsTest):
     """Peers of wireguard-go, which wg(8) shows as it shows those of the kernel."""

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "lib/apps/export/cursor.h"
 #include "lib/apps/history/bill.h"
+#include "lib/apps/history/forget.h"
 #include "lib/apps/history/identity.h"
 #include "lib/apps/history/record.h"
 #include "lib/apps/history/usage.h"
@@ -300,6 +301,32 @@ TEST_F(RowsTest, AMoveOffTheBillEmptiesTheFormerRows) {
   EXPECT_THAT(sizes, testing::Each(Le(20u)));
   EXPECT_EQ(Centre("mme"), 7 * 24);
   EXPECT_EQ(Centre("mme"), History("mme"));
+}
+
+TEST_F(RowsTest, AForgottenNameIsEmptyAtTheCentreBeforeItGoes) {
+  for (int hour = 0; hour < 7 * 24; ++hour) {
+    Count("alice", 10);
+    Count("mme", 1);
+    RecordNow();
+    Wait(3600);
+  }
+  Send();
+  const auto forget = [this] {
+    const auto forgotten =
+        Forget(history_.get(), ForgetWhat::kService, "alice", cursor_);
+    EXPECT_TRUE(forgotten.ok()) << forgotten.status();
+    return forgotten->unsent;
+  };
+  EXPECT_GT(forget(), 0);
+  EXPECT_GT(forget(), 0);
+  Wait(86400);
+  EXPECT_THAT(Send(), testing::Each(Le(20u)));
+  EXPECT_EQ(Centre("alice"), 0);
+  EXPECT_EQ(Centre("forgotten"), 7 * 24 * 10);
+  EXPECT_EQ(Centre("mme"), 7 * 24);
+  EXPECT_EQ(forget(), 0);
+  // Nothing is sent again.
+  EXPECT_THAT(Send(), ElementsAre(1u));
 }
 
 // The bug: versions ran ahead of the clock, and so no period was sent.

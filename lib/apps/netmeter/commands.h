@@ -17,6 +17,7 @@ std::unique_ptr<Command> NewFlowsCommand();
 std::unique_ptr<Command> NewRecordCommand();
 std::unique_ptr<Command> NewUsageCommand();
 std::unique_ptr<Command> NewExportCommand();
+std::unique_ptr<Command> NewForgetCommand();
 std::unique_ptr<Command> NewTopCommand();
 std::unique_ptr<Command> NewCostCommand();
 std::unique_ptr<Command> NewBudgetCommand();

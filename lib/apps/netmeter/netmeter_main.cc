@@ -45,6 +45,7 @@ Examples:
   netmeter record          save the counts in the history; a timer runs it each minute
   netmeter usage           which services used the link in this billing period
   netmeter export          the history for a store that has many gateways
+  netmeter forget          take the name of a client out of the history
   netmeter top             services and destinations live
   netmeter cost --all      the cost of every BPF program of the host
   netmeter budget          how much of each budget is used
@@ -61,6 +62,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(netmeter::internal::NewRecordCommand());
   commands.push_back(netmeter::internal::NewUsageCommand());
   commands.push_back(netmeter::internal::NewExportCommand());
+  commands.push_back(netmeter::internal::NewForgetCommand());
   commands.push_back(netmeter::internal::NewTopCommand());
   commands.push_back(netmeter::internal::NewCostCommand());
   commands.push_back(netmeter::internal::NewBudgetCommand());

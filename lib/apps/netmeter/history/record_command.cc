@@ -40,8 +40,8 @@ A history belongs to one machine. Another one, by the number of its hardware, pu
 it aside and begins a new one; with --adopt it goes on with it.
 The file belongs to the group of its directory, which may read it.
 With --clients, what an address behind this host counted since the last record goes to
-the MAC address or the WireGuard peer that has the address now, and the history has that
-as the destination. Without an answer it goes to the address. Names are not recorded.
+the MAC address or the WireGuard peer that has the address now. Without an answer it goes
+to the address. Names are not recorded. `netmeter forget` deletes a client.
 
 Exit status: 0 recorded; 1 failed, one line on stderr says why; 2 wrong usage.
 
