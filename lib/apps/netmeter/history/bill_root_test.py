@@ -145,7 +145,7 @@ class BillTest(tools.GatewayTest):
             {key: tuple(map(int.__sub__, row, rows.get(key, (0, 0)))) for key, row in rows_now.items()}
         )
         self.check_report(totals_now)
-        self.check_budget(totals_now["satellite"])
+        self.check_budget(totals_now)
         self.check_views(totals_now, rows_now)
         # What the interface counted is a path of its own.
         interfaces = self.usage("--path", "interface", "--uplink", "satellite")["rows"]
@@ -251,14 +251,16 @@ class BillTest(tools.GatewayTest):
             )
         ]
 
-    def check_budget(self, total):
+    def check_budget(self, totals):
         budgets = os.path.join(self.directory, "budgets.yml")
         with open(budgets, "w") as file:
-            file.write("budgets: [{name: sky, limit: 150 kB, uplink: satellite}]")
+            file.write("budgets: [{name: sky, limit: 150 kB, uplink: satellite}, {name: all, limit: 1 GB}]")
         command = [tools.NETMETER, "budget", "--database", self.database, "--budgets", budgets, "--json"]
         done = subprocess.run(command, capture_output=True, timeout=20)
         self.assertEqual(done.returncode, 4, done)
-        self.assertEqual(json.loads(done.stdout)[0]["used_bytes"], total["tx"] + total["rx"])
+        bytes = {uplink: total["tx"] + total["rx"] for uplink, total in totals.items()}
+        used = [budget["used_bytes"] for budget in json.loads(done.stdout)]
+        self.assertEqual(used, [bytes["satellite"], sum(bytes.values())])
         # An alarm that can never fire is worse than none: it printed 0 B and ok.
         for command in (
             ["budget", "--database", self.database, "--limit", "1 GB"],

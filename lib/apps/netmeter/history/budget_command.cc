@@ -49,7 +49,7 @@ constexpr char kBudgetFooter[] = R"(
 Budgets (YAML, in a file; docs/history.md tells all keys):
   reset_day: 15
   budgets:
-    - {name: satellite, limit: 100 GB}
+    - {name: satellite, limit: 100 GB, uplink: satellite}
     - {name: backups, limit: 5 GiB, service: rsync, warn: [50, 80, 100]}
   plans:
     - {name: sat50, uplink: satellite, currency: USD, fee: 65, included: 50 GB,
@@ -59,8 +59,8 @@ A plan is what the provider bills; its cost until now stands below the budgets.
 
 --limit is a budget without a file. It is named by its uplink or service.
 
-Used is what `netmeter record` has recorded in this billing period: for an uplink,
-what its interfaces counted. The forecast is
+Used is what `netmeter record` has recorded in this billing period: of an uplink, what
+its interfaces counted; without an uplink, the sum of all paid uplinks. The forecast is
 for the whole period, if it goes on as it did so far. Nothing is limited. Without
 --units, a budget whose limit is in GB is shown in GB, and one in GiB in GiB.
 

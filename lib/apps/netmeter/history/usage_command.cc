@@ -33,12 +33,12 @@ of the host that recorded. A period of --reset-day 31 begins on the last day of 
 shorter month. Bytes are those of `netmeter list`: without layer-2 headers.
 
 The sum is the bill: the total of each uplink, which is what its interfaces counted, if
-root records. Its rows are services; forwarded traffic, by the interface that it came
-from or went to; and `tunnels and kernel`, which is all that remains. `not in the sum`
-are the side of the clients (forwarded_clients of the configuration), interfaces that
-are no uplink, and containers behind a bridge, whose bytes an uplink has as forwarded:
---uplink NAME shows them, --uplink - those without one. --service, --destination and a
---kind also have what containers and interfaces outside of uplinks had of it.
+root records. Rows are services; forwarded traffic, by the interface at its other side;
+and `tunnels and kernel`, which is all that remains. `not in the sum` are the side of the
+clients (forwarded_clients of the configuration), interfaces that are no uplink, and
+containers behind a bridge, whose bytes an uplink has as forwarded. --uplink NAME shows
+them, and --uplink - those without an uplink. --service, --destination and a --kind also
+select traffic outside of uplinks. Without uplinks, the sum is that of all rows.
 --path proxy shows what went over loopback to a proxy; the proxy then sent it over the
 link. --path interface shows what each interface counted.
 The column SERVICE has the name of any series: a service, a program, a unit, a
@@ -51,10 +51,10 @@ a row of kind `fee`. --service, --destination and --kind have no cost. --csv and
 have it exactly, in millionths (cost_micros).
 
 The line `estimated` has the sum of a period that runs, if it goes on as it did so far;
-it needs one recorded day, or a quarter of a shorter period. AVERAGE is the rate of a
-row by hour, day, week (by its Monday), month or year, of both directions, as far as
-its time is over. Times are local; an hour that clocks show again is marked (2nd). In
-CSV and JSON, an hour has its offset, and all have `start` and `end` in UTC.
+it needs one recorded day, or a quarter of a shorter period. AVERAGE is the rate of both
+directions in the part of a row's time that is over. Times are local; an hour that
+clocks show again is marked (2nd). In CSV and JSON, an hour has its offset, and all have
+`start` and `end` in UTC.
 
 What is not known exactly stands below the table:
   lost     a reboot or an unload: at most what was counted since the last record
