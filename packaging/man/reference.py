@@ -21,7 +21,8 @@ APPS = "lib/apps/"
 COMMANDS = APPS + "netmeter/"
 ORIGIN = (APPS + "connections/origin.cc", ["Make"], KEYS)
 
-# comment before a table -> (file, functions or constants, pattern) of the code
+# comment before a table -> (file, functions or constants, pattern) of the code. An empty
+# group has the name of the object whose keys the other groups are.
 SOURCES = {
     "keys of: netmeter list": [
         (COMMANDS + "list/list.cc", ["ToJson", "FormatCsv"], KEYS),
@@ -61,7 +62,13 @@ SOURCES = {
         (COMMANDS + "cost/host_cost.cc", ["HostCostJson"], KEYS),
         (COMMANDS + "cost/host_cost.cc", ["Columns"], HEADERS),
     ],
-    "keys of: netmeter-loader status": [("lib/loader/status.cc", ["StatusAsJson"], KEYS)],
+    "keys of: netmeter-loader status": [
+        ("lib/loader/status.cc", ["StatusAsJson"], KEYS),
+        ("lib/loader/hooks.cc", ["Features"], r'(?P<features>)\{"(\w+)"'),
+        ("lib/loader/status.cc", ["TablesOf"], r'(?P<tables>)\{"(\w+)"'),
+        ("lib/base/misattributions.h", ["kMisattributions"], r'(?P<misattributed>)\{"(\w+)", "(\w+)"'),
+        ("lib/loader/status.cc", ["EventsOf"], r'(?P<seen>)\{"(\w+)"'),
+    ],
     "yaml keys: lib/loader/config.cc": [
         ("lib/loader/config.cc", ["AllKeys", "GroupKey", "NamesFromKey"], r'(?:Key\(\s*|return \{|^      \{)"(\w+)",'),
         ("lib/loader/config.cc", ["ParseRule"], r'key == "(\w+)"'),
@@ -104,7 +111,7 @@ def keys_of_code(marker):
         for text in [body(source, name) for name in names] or [source]:
             assert text, f"{path}: nothing is called {names}"
             for match in re.finditer(pattern, text, re.M):
-                found.append(next(group for group in match.groups() if group).strip())
+                found.append(".".join([*match.groupdict(), *(group.strip() for group in match.groups() if group)]))
     return list(dict.fromkeys(found))
 
 

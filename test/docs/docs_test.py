@@ -369,6 +369,9 @@ class DocsTest(unittest.TestCase):
                 page = {"docs/output.md": f"{name}.h2m", "docs/configuration.md": "netmeter-loader/netmeter.yml.5"}.get(document, "netmeter/netmeter-budgets.yml.5")
                 text = read(os.path.join(folder, page)).replace("\\-", "-")
                 self.assertEqual([key for key in reference.keys_of_code(marker) if key not in text], [], marker)
+            ((_, rest),) = marked("metrics")
+            text = read(os.path.join(folder, "netmeter-exporter.h2m"))
+            self.assertEqual([row[0] for row in marked_rows(rest) if f".TP\n\\fB{code(row[0])[0]}\\fR" not in text], [])
 
     def test_messages_are_said(self):
         for folder, rest in marked("messages"):
