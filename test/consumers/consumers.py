@@ -40,7 +40,7 @@ CONSUMERS = {
     "magma20-clang": ("clang++", "publish_magma.cc", ["-std=c++20"], "shared"),
     "grpc14-gcc": ("g++", "publish_grpc.cc", ["-std=c++14"], "static"),
     "grpc17-clang": ("clang++", "publish_grpc.cc", ["-std=c++17"], "shared"),
-    "grpc20-gcc": ("g++", "publish_grpc.cc", ["-std=c++20", "-fno-exceptions"], "shared"),
+    "grpc20-gcc": ("g++", "publish_grpc.cc", ["-std=c++20", *SMALL], "shared"),
 }
 
 # A compiler for another C library than glibc.
