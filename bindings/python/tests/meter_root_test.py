@@ -170,6 +170,81 @@ class RealMeterTest(unittest.TestCase):
 
         self.assertEqual(self.lab.inside(inside), ["early"])
 
+    # Each row of "Forks, and several services in a process" in docs/embedding.md, except exec.
+    def test_forks_and_several_services_in_a_process(self):
+        def sent_by(meter):
+            sums = {}
+            for s in meter.read_host():
+                sums[s.name] = sums.get(s.name, 0) + s.tx_payload_bytes
+            return sums
+
+        def in_child(work):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    work()
+                    status = 0
+                finally:
+                    os._exit(status)
+            return child
+
+        def end(child):
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+        def inside():
+            reading, writing = os.pipe()
+            before = in_child(lambda: (os.read(reading, 1), transfer("UP", 1)))
+            with self.open(service="first") as first, socket.socket() as inherited:
+                first_sent = transfer("UP", 1000)[0]
+                os.write(writing, b"x")
+                end(before)
+
+                def child():
+                    sent = first_sent + transfer("UP", 2000)[0]
+                    self.assertEqual(sum(s.tx_payload_bytes for s in first.read_service()), sent)
+                    netmeter.register_process("child")
+                    transfer("UP", 3000)
+                    inherited.connect(("127.0.0.1", lab.PROXY_PORT))
+                    inherited.sendall(b"UP 5\n12345")
+                    inherited.recv(1)
+
+                end(in_child(child))
+                transfer("UP", 4000)
+                with self.open(service="second") as second, socket.socket() as third:
+                    second_sent = transfer("UP", 5000)[0]
+                    netmeter.set_socket_service(third, "third")
+                    third.connect(("127.0.0.1", lab.PROXY_PORT))
+                    third.sendall(b"UP 5\n12345")
+                    third.recv(1)
+                    self.assertEqual(sum(s.tx_payload_bytes for s in second.read_service()), second_sent)
+                    self.assertEqual(sum(s.tx_payload_bytes for s in first.read_service("third")), 10)
+                    self.assertEqual([s.registered for s in first.read_service("third")], [False])
+                sums = sent_by(first)
+
+                # Each process registers again by a read of its own.
+                def renamed():
+                    os.read(reading, 1)
+                    transfer("UP", 6000)
+                    first.read_service()
+                    transfer("UP", 7000)
+
+                late = in_child(renamed)
+                self.lab.unload()
+                self.lab.load()
+                first.read_service()
+                os.write(writing, b"x")
+                end(late)
+                return sums, sent_by(first)
+
+        sums, later = self.lab.inside(inside)
+        program = next(name for name in sums if name not in ("first", "child", "second", "third"))
+        header = len("UP 1000\n")
+        expected = {program: len("UP 1\n") + 1, "first": 7000 + 3 * header + 10, "child": 3000 + header}
+        expected.update({"second": 5000 + header, "third": 10})
+        self.assertEqual(sums, expected)
+        self.assertEqual(later, {program: 6000 + header, "first": 7000 + header})
+
     def test_outside_of_the_cgroup_there_is_nobody_to_register_with(self):
         # If the host has a meter of its own, that meter knows this process.
         if os.path.exists(netmeter.DEFAULT_PIN_DIR):
