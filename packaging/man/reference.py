@@ -77,10 +77,11 @@ SOURCES = {
     "plan keys: lib/apps/budgets/budget.cc": [("lib/apps/budgets/budget.cc", ["kPlanKeys"], WORDS)],
 }
 
-# page: (document, sections, name of its man page's section)
+# page: (document, section, name of its man page's section)
 SECTIONS = {
-    "netmeter-export": ("docs/fleet-bill.md", ["Rows"], "ROWS"),
-    "netmeter-exporter": ("docs/metrics.md", ["Metrics"], "METRICS"),
+    "netmeter-export": ("docs/fleet-bill.md", "Rows", "ROWS"),
+    "netmeter-exporter": ("docs/metrics.md", "Metrics", "METRICS"),
+    "netmeter-ipfix": ("docs/connections.md", "IPFIX", "RECORDS"),
 }
 # page of section 5: (package, document, sections, description, see also)
 FILES = {
@@ -154,8 +155,8 @@ def inline(text):
 
 
 def plain(text):
-    """Text whose lines are no requests; help2man does not read UTF-8."""
-    text = re.sub(r"^([.'])", r"\\&\1", text, flags=re.M)
+    """Text whose lines are no requests, and no sections of help2man, which reads no UTF-8."""
+    text = re.sub(r"^([.'\[/])", r"\\&\1", text, flags=re.M)
     return re.sub(r"[^\x00-\x7f]", lambda m: f"\\[u{ord(m[0]):04X}]", text)
 
 
@@ -195,11 +196,18 @@ def roff(markdown, first=".SH"):
 
 def section(document, heading):
     """What stands below a heading, until the next one of its rank or above."""
-    text = read(document)
-    match = re.search(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^#{{1,2}} |\Z)", re.sub(r"^```.*?^```$", lambda m: m[0].replace("\n#", "\n\0"), text, flags=re.M | re.S), re.M | re.S)
-    assert match, f"{document} has no section {heading}"
-    end = rf"^#{{1,{len(match[1])}}} " if len(match[1]) > 2 else r"(?!)"
-    return re.split(end, match[2], maxsplit=1, flags=re.M)[0].replace("\0", "#")
+    lines, level, in_fence = [], 0, False
+    for line in read(document).splitlines(keepends=True):
+        in_fence ^= line.startswith("```")
+        match = None if in_fence else re.match(r"(#+) (.*)", line)
+        if level and match and len(match[1]) <= max(level, 2):
+            break
+        if level:
+            lines.append(line)
+        elif match and match[2] == heading:
+            level = len(match[1])
+    assert level, f"{document} has no section {heading}"
+    return "".join(lines)
 
 
 def main():
@@ -222,8 +230,8 @@ def main():
         if kind == "keys of":
             text = units + section("docs/output.md", command)
             write(command.replace(" ", "-") + ".h2m", "\n[COLUMNS AND JSON KEYS]\n" + roff(text, ".SS"))
-    for page, (document, headings, title) in SECTIONS.items():
-        write(page + ".h2m", f"\n[{title}]\n" + "".join(roff(section(document, heading), ".SS") for heading in headings))
+    for page, (document, heading, title) in SECTIONS.items():
+        write(page + ".h2m", f"\n[{title}]\n" + roff(section(document, heading), ".SS"))
     for page, (package, document, headings, description, see) in FILES.items():
         text = f".TH {page.upper()} 5\n.SH NAME\n{inline(page)} \\- {description}\n.SH DESCRIPTION\n"
         for heading in headings:
