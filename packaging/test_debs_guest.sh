@@ -112,15 +112,15 @@ check "the exporter has it" retry sh -c "$(declare -f metrics); metrics | grep -
 cp -p /etc/default/netmeter-exporter /tmp/exporter.default
 echo 'OPTIONS="--listen unix:/run/netmeter-exporter/metrics.sock"' >> /etc/default/netmeter-exporter
 systemctl restart netmeter-exporter
-cat > /tmp/socket.py <<'PY'
+cat > /tmp/read_socket.py <<'PY'
 import socket
 client = socket.socket(socket.AF_UNIX)
 client.connect("/run/netmeter-exporter/metrics.sock")
 client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
 assert b"my-service" in b"".join(iter(lambda: client.recv(65536), b""))
 PY
-check "the group reads the exporter's Unix socket" retry setpriv --reuid=1234 --regid=1234 --groups="$group" python3 /tmp/socket.py
-check "others do not" sh -c 'setpriv --reuid=1234 --regid=1234 --clear-groups python3 /tmp/socket.py 2>&1 | grep -q PermissionError'
+check "the group reads the exporter's Unix socket" retry setpriv --reuid=1234 --regid=1234 --groups="$group" python3 /tmp/read_socket.py
+check "others do not" sh -c 'setpriv --reuid=1234 --regid=1234 --clear-groups python3 /tmp/read_socket.py 2>&1 | grep -q PermissionError'
 check "the port is closed" sh -c "$(declare -f metrics); metrics 2>&1 | grep -q refused"
 systemctl stop netmeter-exporter
 check "the socket is gone" test ! -e /run/netmeter-exporter
