@@ -170,7 +170,7 @@ class RealMeterTest(unittest.TestCase):
 
         self.assertEqual(self.lab.inside(inside), ["early"])
 
-    # Each row of "Forks, and several services in a process" in docs/embedding.md, except exec.
+    # "Forks, and several services in a process" in docs/embedding.md, except exec.
     def test_forks_and_several_services_in_a_process(self):
         def sent_by(meter):
             sums = {}
