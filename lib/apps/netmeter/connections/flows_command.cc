@@ -40,16 +40,18 @@ constexpr int kPollMs = 250;
 constexpr std::chrono::seconds kClientsFor{10};
 
 constexpr char kFlowsFooter[] = R"(
-A record is printed when a connection ends, another socket (UDP, ICMP, SCTP, raw) is
-closed, or a flow of such a socket has been silent for --idle. With --active, an
-open flow gets records as well (end: active), each of what it counted since the one
-before. With --follow each record is printed at once, until a signal. Without
---follow all are printed at the end, after --duration or a signal. At the end, open
-flows get a record, too (end: open). One more line for each series has its traffic
-that is in no flow: packets without a socket, and lost records. So the sum of all
-lines is what netmeter list counted in that time, to the byte.
-One line on stderr says when the command is attached, which takes a second or some. A
-script can wait for it before it begins its traffic.
+A record is printed when a connection ends, when another socket (UDP, ICMP, SCTP, raw)
+is closed, or when a flow of such a socket has been silent for --idle. --active adds
+records of open flows (end: active), each with what the flow counted since its last
+record. --follow prints each record at once, until a signal. Without --follow all are
+printed at the end: after --duration, or at a signal. Flows that are open at the end have
+a record, too (end: open), and each series has a line for its traffic without a record:
+packets without a socket, and lost records. So the sum of all lines is what netmeter list
+counted in that time, to the byte.
+
+A line on stderr says when the command is attached, which takes a second or some. A
+script may begin its traffic then.
+
 In a table, TIME is the local time at which a record ended. DURATION begins with ">" if
 the connection is older than this command; JSON has "partial": 1. PROCESS is the name and
 pid of the process that made the socket, or only the pid if it has ended. On a
@@ -63,9 +65,8 @@ is the client, too, by its name if --client-names has one. --clients mac and
 key of the peer.
 
 This command needs root: it loads its own BPF programs, which go when it ends or is
-killed. While it does not run, it costs nothing. But after it was killed, each packet
-costs a little more until a load that changes something, or until another netmeter
-flows has run.
+killed. While it does not run, nothing is spent. After a kill, each packet costs a little
+more until another netmeter flows has run, or until a load that changes something.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 

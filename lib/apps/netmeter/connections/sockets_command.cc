@@ -50,9 +50,9 @@ default is all. Elsewhere it is protocol, state, rqueue, wqueue, local, remote,
 process, kind, service, destination, tcpi_rtt, tcpi_total_retrans, tcpi_bytes_sent
 and tcpi_bytes_received; and uplink, if the configuration has uplinks.
 Fields have the kernel's names: tcpi_* is struct tcp_info of linux/tcp.h, with times
-in microseconds and rates in bytes a second; a table shows ms and MiB. A field that
-this kernel lacks is left out. service, destination and kind are those of netmeter
-list; a socket in TIME_WAIT has none. uplink is that of the last packet.
+in microseconds (tcpi_last_*: milliseconds) and rates in bytes a second; a table shows
+ms and MiB. A field that this kernel lacks is left out. kind, service, destination and
+uplink are those of the last packet, as in netmeter list; a socket in TIME_WAIT has none.
 docs/output.md lists all fields.
 
 On a terminal, lines fit the width: a narrow one shows fewer columns, unless

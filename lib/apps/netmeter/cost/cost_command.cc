@@ -30,16 +30,15 @@ namespace {
 
 constexpr char kCostFooter[] = R"(
 Columns of --all:
-  ATTACHED TO   the hook, and its cgroup, interface (of this network namespace) or
-             tracepoint; the number of further ones
-  RUNS/S, NS/RUN, OF A CPU   during the measurement
-  SINCE LOAD time that the program ran since it was loaded, while the kernel measured
-  MAPS       kernel memory of the program's maps. A map of several programs counts
-             for each of them, and once in the last line
-  HELD BY    a process (PID/NAME) that has the program or a link to it open, a pin,
-             and the number of further ones; (not found): none of these in this
-             mount namespace, so the program's attachment holds it, or a pin in
-             another namespace
+  ATTACHED TO  the hook, and its cgroup, tracepoint, or interface of this network
+               namespace; the number of further ones
+  RUNS/S, NS/RUN, OF A CPU  during the measurement
+  SINCE LOAD   time that the program ran since its load, while the kernel measured
+  MAPS         kernel memory of the program's maps. A shared map counts for each
+               program, and once in the last line
+  HELD BY      a process (PID/NAME) that has the program or a link to it open, or a pin;
+               the number of further ones. (not found): the attachment holds the
+               program, or a pin of another mount namespace does
 On a terminal, lines fit the width: a narrow one shows fewer columns.
 The kernel measures only while this process runs, which adds about 20 ns to each run
 of every BPF program.
