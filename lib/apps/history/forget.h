@@ -43,7 +43,8 @@ struct Forgotten {
 
 // `sent` is the version up to which exports have sent the history; kAllIsSent if there
 // are none. The file has no copy of the name afterwards, except for the two cases above:
-// SQLite writes it anew, which takes its size of free disk. Errors as Database, and
+// SQLite writes it anew, which takes twice its size of free disk.
+// Errors as Database, and
 //   NotFound            the history does not have the name
 //   FailedPrecondition  no record of this version of netmeter has been made yet
 //   Unavailable         a reader keeps the former pages. A later call removes them

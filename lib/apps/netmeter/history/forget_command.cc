@@ -32,7 +32,8 @@ Two places may still need the name, and a line says so. Run the command again la
   an export   until the next call has sent that the former rows have no bytes.
 A centre keeps the name until it is deleted there (docs/privacy.md). Copies of the file
 and a history that was put aside (--database) are files of their own.
-SQLite writes the file anew, which needs as much free disk as the file has.
+SQLite writes the file anew, which needs twice its size of free disk. A record that waits
+for it longer than 10 seconds fails, and the next one has its bytes.
 
 Exit status: 0 done; 1 failed, or the history does not have the name, one line on
 stderr says why; 2 wrong usage.
