@@ -26,7 +26,7 @@ same uplink, kind and path. So each sum stays as it was. A budget of that name h
 The name is as `netmeter usage` prints it: the address, MAC address or WireGuard key of a
 client, a destination such as example.org, or a service, program, unit, container or user.
 
-Two places may still need the name, and a line says so. Run the command again later:
+If a line says that the name is still needed, run the command again later:
   the meter   until a reboot, or `netmeter-loader load --restart`, and a record. If the
               name is used again, it is recorded again.
   an export   until the next call has sent that the former rows have no bytes.
