@@ -33,13 +33,14 @@ namespace {
 constexpr char kWhat[] = "list the interfaces";
 
 // Device types of Ethernet that do not count 14 bytes in both directions. Measured by
-// uplinks_root_test.py.
+// uplinks_root_test.py, and team by test/accuracy/topologies.sh.
 constexpr struct {
   absl::string_view kind;
   LinkHeader header;
 } kEthernetKinds[] = {
-    {"bridge", {14, 0}}, {"vlan", {14, 0}},   {"vxlan", {0, 0}},
-    {"geneve", {0, 0}},  {"gretap", {0, 14}}, {"ip6gretap", {0, 0}},
+    {"bridge", {14, 0}},   {"team", {14, 0}},  {"vlan", {14, 0}},
+    {"vxlan", {0, 0}},     {"geneve", {0, 0}}, {"gretap", {0, 14}},
+    {"ip6gretap", {0, 0}},
 };
 
 LinkHeader HeaderOf(unsigned short type, absl::string_view kind) {
