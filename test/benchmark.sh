@@ -13,8 +13,10 @@
 #                hash that all CPUs share; about three minutes
 #   structures   the same job with each data structure that meters use, and with
 #                the tables of kernsnoopd, Skydive and netobserv
-#   throughput   loss of TCP streams, requests and small UDP over loopback and veth:
+#   throughput   loss of TCP requests and small UDP over loopback and veth:
 #                empty programs, netmeter, others, tcpdump, nethogs
+#   download     like throughput, for one TCP stream to the client, with TSO and GRO
+#                and without
 #   churn        like throughput, for short connections; with --profile instead: the
 #                time of a connection by function, with netmeter (needs linux-perf)
 #   ablate       the CPU time of a short connection, beside empty programs at some of
@@ -45,13 +47,13 @@
 # Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
 # figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
-usage() { sed -n '3,46s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,48s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
   *,*) mode=$1; shift ;;
-  datapath | structures | throughput | churn | ablate | forwarding | names | read | scrape | flows | sockets | sockdiag | load | all | report) mode=$1; shift ;;
+  datapath | structures | throughput | download | churn | ablate | forwarding | names | read | scrape | flows | sockets | sockdiag | load | all | report) mode=$1; shift ;;
   '') usage >&2; exit 2 ;;
   *) echo "benchmark.sh: unknown benchmark $1 (--help tells)" >&2; exit 2 ;;
 esac
@@ -78,7 +80,7 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 if [ "$mode" = report ]; then exec python3 test/benchmark/report.py ${arguments[@]+"${arguments[@]}"}; fi
 [ "$(id -u)" = 0 ] || die "not root: the benchmarks load BPF programs"
 case $mode in
-  *throughput* | *churn* | *ablate* | *forwarding* | all) test/install_packages.sh benchmark ;;
+  *throughput* | *download* | *churn* | *ablate* | *forwarding* | all) test/install_packages.sh benchmark ;;
   *) test/install_packages.sh build ;;
 esac
 

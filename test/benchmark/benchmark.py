@@ -37,6 +37,7 @@ BENCHMARKS = {
     "churn": ("throughput", ["churn"]),
     "ablate": ("throughput", ["ablate"]),
     "throughput": ("throughput", []),
+    "download": ("throughput", ["download"]),
     "flows": ("flows", []),
     "sockets": ("sockets", []),
 }

@@ -167,13 +167,13 @@ void CountRuns(const Settings& settings, Row* row, Run* run) {
   const UniqueFd stats = EnableRunTime();
   for (Family family : {Family::kIpv4, Family::kIpv6}) {
     row->Open(family);
-    const uint64_t runs = PacketRuns(*programs);
+    const uint64_t runs = PacketRuns(*programs).runs;
     const uint64_t forwarded = row->Forwarded(family);
     const int packets = settings.packets / kBatch * kBatch;
     row->Send(packets);
     const std::string name = family == Family::kIpv4 ? "IPv4" : "IPv6";
     const uint64_t done = row->Forwarded(family) - forwarded;
-    const auto extra = static_cast<int64_t>(PacketRuns(*programs) - runs) -
+    const auto extra = static_cast<int64_t>(PacketRuns(*programs).runs - runs) -
                        2 * static_cast<int64_t>(packets);
     if (done < static_cast<uint64_t>(packets)) Die("not all was forwarded");
     run->results()->Fact(name + ": packets forwarded", done);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A meter whose default tables are full: 4,096 series of services and
-// destinations with names of a usual length, 16 of them of one service. Pinned
-// in a BPF file system that only this process and its children see.
+// A meter whose tables are full, by default those of the default size: 4,096 series of
+// services and destinations with names of a usual length, 16 of each service. Pinned in
+// a BPF file system that only this process and its children see.
 //
 // Threads: one.
 
@@ -24,7 +24,8 @@ constexpr char kFullMeterService[] = "subscriberdb";
 class FullMeter {
  public:
   // Mounts a BPF file system at `directory`, which is empty. Dies if that fails.
-  explicit FullMeter(const std::string& directory);
+  explicit FullMeter(const std::string& directory,
+                     size_t series = kFullMeterSeries);
   ~FullMeter();
   FullMeter(const FullMeter&) = delete;
   FullMeter& operator=(const FullMeter&) = delete;

@@ -71,6 +71,13 @@ void TestNetwork::AsServer(const Place& place,
   if (!place.server_is_counted && !cgroup_->Enter(&error)) Die(error);
 }
 
+void TestNetwork::SetOffloads(bool tso, bool gro) {
+  AsServer(veth_, [&] {
+    Shell(tso ? "ethtool -K nm1 tso on" : "ethtool -K nm1 tso off");
+  });
+  Shell(gro ? "ethtool -K nm0 gro on" : "ethtool -K nm0 gro off");
+}
+
 UniqueFd TestNetwork::Listen(const Place& place, uint16_t port) {
   UniqueFd fd;
   AsServer(place, [&] {

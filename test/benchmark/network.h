@@ -61,6 +61,10 @@ class TestNetwork {
   // Moves the calling thread to the network of the host under test.
   void Enter() const { here_.Enter(); }
 
+  // What a download over the link is: TSO hands on whole the packets of the server, and
+  // GRO joins packets before they reach the client's stack.
+  void SetOffloads(bool tso, bool gro);
+
   // Sockets of the server.
   UniqueFd Listen(const Place& place, uint16_t port);
   UniqueFd BindUdp(const Place& place, uint16_t port, uint16_t peer_port);

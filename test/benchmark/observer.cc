@@ -497,9 +497,10 @@ Peers LoadPeers() {
 
 }  // namespace
 
-uint64_t PacketRuns(const Programs& programs) {
-  return ReadRunTime(programs.ProgramFd(Direction::kEgress)).runs +
-         ReadRunTime(programs.ProgramFd(Direction::kIngress)).runs;
+RunTime PacketRuns(const Programs& programs) {
+  const RunTime sent = ReadRunTime(programs.ProgramFd(Direction::kEgress));
+  const RunTime received = ReadRunTime(programs.ProgramFd(Direction::kIngress));
+  return {sent.ns + received.ns, sent.runs + received.runs};
 }
 
 double OwnCpuNs() {

@@ -74,8 +74,9 @@ class Observer {
 std::vector<std::unique_ptr<Observer>> MakeObservers(
     Run* run, const std::vector<std::string>& router = {}, bool paired = false);
 
-// How often netmeter's two programs for packets ran, while EnableRunTime() is open.
-uint64_t PacketRuns(const Programs& programs);
+// How often and how long netmeter's two programs for packets ran, while EnableRunTime()
+// is open.
+RunTime PacketRuns(const Programs& programs);
 
 // The CPU time of this process and of the kernel's softirq threads.
 double OwnCpuNs();

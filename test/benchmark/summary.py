@@ -20,7 +20,7 @@ The file is one JSON object:
                       "against": {"subject", "how", "median", "low", "high"}}]
   }
   failed       names of benchmarks that ended with an error, and so are not there
-  targets      [{"what", "limit", "figure", "verdict", "clear", "missed",
+  targets      [{"what", "limit", "figure", "worst", "verdict", "clear", "missed",
                  "absent", "missing": why it was not run}], see targets.py
 
 "low" and "high" are the quartiles: half of the samples lie between them. The
@@ -40,6 +40,7 @@ REFERENCES = {
     "datapath": ("empty", "difference"),
     "structures": ("base", "difference"),
     "throughput": ("off", "loss"),
+    "download": ("off", "loss"),
     "churn": ("off", "loss"),
     "forwarding": ("off", "loss"),
     "sockets": ("empty", "difference"),

@@ -112,8 +112,9 @@ std::vector<std::unique_ptr<Workload>> MakeWorkloads(const std::string& which) {
   return all;
 }
 
-// Counts the runs of netmeter's programs, which tell whether one end is counted or both.
-void CountRuns(TestNetwork* network, Run* run) {
+// The runs of netmeter's programs for an operation, and their time by the kernel's clock.
+void CountRuns(TestNetwork* network, const Place& place, Workload* workload,
+               const std::string& operation, Run* run) {
   std::string error;
   const auto programs = Programs::Load(DefaultOptions(), &error);
   if (programs == nullptr ||
@@ -122,25 +123,54 @@ void CountRuns(TestNetwork* network, Run* run) {
     Die(error);
   }
   const UniqueFd stats = EnableRunTime();
-  for (const Place* place : {&network->veth(), &network->both_ends()}) {
-    const std::unique_ptr<Workload> churn = MakeChurn();
-    churn->Open(network, *place);
-    const uint64_t runs = PacketRuns(*programs);
-    churn->Run(0.01);
-    churn->Close();
-    const auto each = static_cast<double>(PacketRuns(*programs) - runs) /
-                      static_cast<double>(churn->operations());
-    run->results()->Fact(place->name + ": counted packets of a connection",
-                         std::round(each * 10) / 10);
-  }
+  workload->Open(network, place);
+  const RunTime before = PacketRuns(*programs);
+  const uint64_t operations = workload->operations();
+  workload->Run(run->Of(300, 20) / 1000.0);
+  workload->Close();
+  const RunTime after = PacketRuns(*programs);
+  const auto all = static_cast<double>(workload->operations() - operations);
+  const std::string of = " of a " + operation;
+  run->results()->Fact(
+      place.name + ": counted packets" + of,
+      std::round(static_cast<double>(after.runs - before.runs) / all * 10) /
+          10);
+  run->results()->Fact(
+      place.name + ": ns of netmeter's programs" + of,
+      std::round(static_cast<double>(after.ns - before.ns) / all));
   programs->Detach();
+}
+
+void Download(const Settings& settings, Run* run) {
+  Phases phases(settings, run);
+  TestNetwork* const network = phases.network();
+  const auto download = MakeDownload();
+  struct {
+    const char* name;
+    bool tso, gro;
+  } const links[] = {{"TSO and GRO", true, true},
+                     {"GRO alone", false, true},
+                     {"neither", false, false}};
+  for (const auto& link : links) {
+    Place place = network->veth();
+    place.name = link.name;
+    network->SetOffloads(link.tso, link.gro);
+    CountRuns(network, place, download.get(), "megabyte", run);
+    phases.Measure(place, download.get());
+  }
 }
 
 void Measure(const Settings& settings, Run* run) {
   run->results()->Fact("ms per phase", settings.milliseconds);
   Phases phases(settings, run);
   const bool churn = run->word() == "churn";
-  if (churn) CountRuns(phases.network(), run);
+  if (churn) {
+    // They tell whether one end is counted, or both.
+    for (const Place* place :
+         {&phases.network()->veth(), &phases.network()->both_ends()}) {
+      CountRuns(phases.network(), *place, MakeChurn().get(), "connection", run);
+    }
+  }
   for (const auto& workload : MakeWorkloads(run->word())) {
     phases.Measure(phases.network()->loopback(), workload.get());
     phases.Measure(phases.network()->veth(), workload.get());
@@ -351,6 +381,7 @@ int main(int argc, char** argv) {
       Ablate(run->Of(20, 1), static_cast<size_t>(run->Of(75, 15)), run);
       return;
     }
-    Measure({run->Of(9, 1), run->Of(300, 20)}, run);
+    const Settings settings = {run->Of(9, 1), run->Of(300, 20)};
+    (run->word() == "download" ? Download : Measure)(settings, run);
   });
 }

@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <thread>
 #include <utility>
 
@@ -159,6 +161,42 @@ class Churn : public Batches {
   std::vector<UniqueFd> listeners_;
 };
 
+class Download : public Batches {
+ public:
+  Download() : Batches("download", "MB/s") {}
+
+  void Open(TestNetwork* network, const Place& place) override {
+    const UniqueFd listener = network->Listen(place, kPort);
+    client_ = network->Connect(place, SOCK_STREAM, kPort);
+    server_ = Accept(listener);
+  }
+  void Close() override {
+    client_ = UniqueFd();
+    server_ = UniqueFd();
+  }
+
+ private:
+  static constexpr size_t kMegabyte = 1000000;
+
+  int RunBatch() override {
+    for (size_t sent = 0, received = 0; received < kMegabyte;) {
+      const ssize_t now_sent = send(server_.get(), bytes_,
+                                    std::min(sizeof(bytes_), kMegabyte - sent),
+                                    MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (now_sent < 0 && errno != EAGAIN) DieWithErrno("send");
+      sent += static_cast<size_t>(std::max<ssize_t>(now_sent, 0));
+      const ssize_t now_received =
+          recv(client_.get(), bytes_, sizeof(bytes_), MSG_DONTWAIT);
+      if (now_received < 0 && errno != EAGAIN) DieWithErrno("receive");
+      received += static_cast<size_t>(std::max<ssize_t>(now_received, 0));
+    }
+    return 1;
+  }
+
+  char bytes_[64 << 10] = {};
+  UniqueFd client_, server_;
+};
+
 }  // namespace
 
 std::unique_ptr<Workload> MakeTcpRequests() {
@@ -168,6 +206,9 @@ std::unique_ptr<Workload> MakeSmallUdp(int flows) {
   return std::make_unique<SmallUdp>(flows);
 }
 std::unique_ptr<Workload> MakeChurn() { return std::make_unique<Churn>(); }
+std::unique_ptr<Workload> MakeDownload() {
+  return std::make_unique<Download>();
+}
 
 }  // namespace internal
 }  // namespace netmeter

@@ -4,6 +4,7 @@
 //   tcp_rr        64 bytes there and back on one connection; trips
 //   udp_N         64 bytes there, N flows in turn, 16 packets at a time; packets
 //   churn         connect, 64 bytes there and back, close; connections
+//   download      one connection, from the server to the client; megabytes
 //
 // One thread plays both parts: no time goes into waking another one, and no packet
 // is ever dropped.
@@ -27,8 +28,8 @@ class Workload {
   // Sockets are made anew for each phase, with what is measured in place.
   virtual void Open(TestNetwork* network, const Place& place) = 0;
   virtual void Close() = 0;
-  // So long; how many operations, of which one is a trip, a packet or
-  // a connection.
+  // So long; how many operations, of which one is a trip, a packet,
+  // a connection or a megabyte.
   virtual double Run(double seconds) = 0;
   // A batch by the calling thread; how many operations.
   virtual int RunBatch() = 0;
@@ -51,6 +52,7 @@ class Workload {
 std::unique_ptr<Workload> MakeTcpRequests();
 std::unique_ptr<Workload> MakeSmallUdp(int flows);
 std::unique_ptr<Workload> MakeChurn();
+std::unique_ptr<Workload> MakeDownload();
 
 }  // namespace internal
 }  // namespace netmeter
