@@ -5,9 +5,10 @@ README.md.
 
   test/benchmark.sh report FILE... [--out DIR]
 
-The tables are of the first file; the verdicts are of all of them,
-so that one sees whether they agree. Nothing in the page is written by hand. A
-smoke run makes no page in docs/: its figures mean nothing.
+The tables are of the first file. The verdicts are of all files, so that one sees
+whether the runs agree. The page has medians, and quartiles of netmeter's losses only,
+as these are close to noise; the files have every sample. A smoke run makes no page in
+docs/: its figures mean nothing.
 """
 
 import argparse
@@ -19,7 +20,6 @@ import textwrap
 
 import summary
 import targets
-from summary import Spread
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
@@ -28,86 +28,97 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 SECTIONS = {
     "datapath": (
         "What one packet costs",
-        "Nanoseconds of one run of a program, over an empty program at the same hook. \"floor\" is the least "
-        "work of any meter by sockets: the cookie, two lookups, the first bytes of the packet, three plain "
-        "adds; no checks, no guard of the adds, nothing of TCP.",
+        "Nanoseconds of one run of a program, over an empty program at the same hook. `netmeter` finds the series of a "
+        "packet in the `socket table`; `socket storage` is the path of sockets without room in it. `shared hash` is a hash "
+        "of series that all CPUs write to. `floor` is the least work of any meter by sockets: the cookie, two lookups, the "
+        "first bytes of the packet, three plain adds. `one uplink` and `four uplinks` have uplinks in the configuration.",
         ["ns"],
     ),
     "structures": (
         "Data structures",
-        "Nanoseconds to count a packet's bytes for its flow, over a program that only chooses the flow. A "
-        "reader of the buffers' events costs more, and events without room are lost. netmeter adds plainly for"
-        " received packets, and for sent ones if the kernel does not preempt programs; otherwise it first "
-        "claims the CPU by an exchange: \"claimed adds\". With double the flows that it has room for, a table "
-        "loses the packets of the others; an LRU hash evicts flows with what it counted for them; netmeter adds "
-        "them to its overflow. \"per-CPU array and hash\": the first flow of each place of the array, the others "
-        "in the hash.",
+        "Nanoseconds to count a packet's bytes for its flow, over a program that only chooses the flow. `when full`: the "
+        "share lost with double the flows that a table has room for. An LRU hash evicts flows with their counts; netmeter "
+        "adds the packets to its overflow. `per-CPU array and hash`: the first flow of each place of the array, the others "
+        "in the hash. `claimed adds`: for sent packets, if the kernel preempts programs.",
         ["ns", "reader ns", "share lost", "share lost when full", "KiB"],
     ),
     "throughput": (
         "Traffic",
-        "The lost share of the operations a second, against no meter, and the CPU time of an operation. A gain"
-        " is noise, and shows its size. Over loopback netmeter counts proxy ports only, so the cost there is "
-        "that of the test for them. \"netmeter, followed\" is a meter with \"netmeter flows --follow --json\","
-        " whose CPU time is included.",
+        "The lost share of the operations a second, against no meter, and the CPU time of an operation. A loss below zero is "
+        "noise. Over loopback netmeter counts proxy ports only, so the cost there is that of the test for them. `netmeter, "
+        "followed` runs `netmeter flows --follow --json`, whose CPU time is included.",
         ["trips/s", "packets/s", "CPU ns per operation"],
+    ),
+    "download": (
+        "A download",
+        "One TCP connection over a virtual cable, by one thread for both ends, of which the receiver is counted. With TSO "
+        "packets of up to 64 KiB arrive whole; GRO joins packets before the stack. An operation is a megabyte. The time of "
+        "netmeter's programs is by the kernel's clock, which includes some 20 ns of its own for a packet.",
+        ["MB/s", "CPU ns per operation"],
     ),
     "churn": (
         "Short connections",
-        "Connect, one request, close by RST, one after the other: what \"churn\" measures, as above. Over \"veth\" the "
-        "client is counted, and with \"both ends\" the server, too. The port over loopback is no proxy's, so netmeter "
-        "counts nothing there.",
+        "Connect, one request, close by RST, one after the other. Over `veth` the client is counted, with `both ends` the "
+        "server, too. The port over loopback is no proxy's, so netmeter counts nothing there.",
         ["connections/s", "CPU ns per operation"],
     ),
     "ablate": (
         "A short connection by parts",
         "The CPU time of a connection in the cgroup, beyond that of one outside of it. Two threads take turns on one CPU. "
-        "\"off\" shows the noise. Empty programs stand at netmeter's hooks: \"empty\" at those for packets, \"empty, 6 "
-        "hooks\" at all, \"no ...\" at all but these, and \"storage\" with 136 bytes of storage for each socket. The port "
-        "over loopback is no proxy's. The last table has the runs of a program in a connection, and their time together.",
+        "`off` shows the noise. Empty programs stand at netmeter's hooks: `empty` at those for packets, `empty, 6 hooks` at "
+        "all, `no ...` at all but these, and `storage` with 136 bytes of storage for each socket. The last table has the "
+        "runs of a program in a connection, and their time together.",
         ["us more", "% more"],
     ),
     "forwarding": (
         "Forwarded packets",
-        "Packets a second through a router with each of them, of one flow and of 1,000, and those that the router itself "
-        "sends. Without uplinks, netmeter's programs do not run for forwarded packets, which the last lines count. "
-        "\"clients\" counts by address in the LAN, too. \"netobserv, its own\" is the project's compiled object at both "
-        "interfaces, and \"netobserv\" its table, rewritten; their records go nowhere. \"tc\" is the least that would "
-        "count forwarded packets by traffic control, on kernels without netfilter programs.",
+        "Packets through a router, of one flow and of 1,000, and those that the router itself sends. `clients` counts by "
+        "address in the LAN, too. `netobserv, its own` is the project's compiled object at both interfaces, and `netobserv` "
+        "its table, rewritten; their records go nowhere. `tc` is the least that would count by traffic control.",
         ["packets/s", "CPU ns per packet"],
     ),
     "names": (
         "Names on the wire",
-        "All runs of the egress program while a connection sends its first 16 KiB in one packet: bytes of real"
-        " clients, and bytes crafted to be read to the last one. No later packet of the connection is read.",
+        "All runs of the egress program while a connection sends its first 16 KiB in one packet: bytes of real clients, and "
+        "bytes crafted to be read to the last one. No later packet of the connection is read.",
         ["us per connection"],
     ),
-    "read": ("Reading", "Nanoseconds of a read by the library: from source in C++, and installed, by C and in C++.", ["ns"]),
-    "scrape": ("A scrape", "How long a client waits, and the CPU time of netmeter-exporter.", ["ms", "CPU ms"]),
+    "read": (
+        "Reading",
+        "Nanoseconds of a read by the library, from source in C++ and installed, of the 16 series of a service and of 4,096.",
+        ["ns"],
+    ),
+    "scrape": (
+        "A scrape",
+        "How long a client waits, and the CPU time of netmeter-exporter, for 4,096 series if no other number is given.",
+        ["ms", "CPU ms"],
+    ),
     "load": (
         "Loading",
-        "netmeter-loader: cold, if no meter is loaded, and warm, if one is.",
+        "netmeter-loader: `cold`, if no meter is loaded, and `warm`, if one is. With adoption: 200 processes, 1,000 sockets.",
         ["ms", "CPU ms", "KiB"],
     ),
     "sockdiag": (
         "Listing sockets",
-        "netmeter sockets beside ss -tinpuOHa: both print every TCP socket with its process and TCP_INFO. "
-        "Wall time, CPU time, and the most memory of the process.",
+        "`netmeter sockets` beside `ss -tinpuOHa`: every TCP socket with its process and TCP_INFO. Wall time, CPU time, and "
+        "the most memory of the process.",
         ["us per socket", "CPU us per socket", "KiB"],
     ),
     "flows": (
         "Many forwarded flows",
-        "Open flows of UDP through a router, and a follower of forwarded flows (netmeter flows --forwarded) with room "
-        "for all of them, or for fewer. Time of a packet by the sender's CPU time, the whole way; memory of the machine.",
+        "Open flows of UDP through a router, and `netmeter flows --forwarded` with room for all of them, or for fewer. Time "
+        "of a packet by the sender's CPU time, the whole way.",
         ["CPU ns per packet", "CPU ns of a flow's first packet", "% of a CPU of the idle reader", "seconds to its end"],
     ),
     "sockets": (
         "Many sockets",
-        "All sockets are open and send. Time of a program's run over an empty one by the kernel's clock, and "
-        "of a send by the sender's; kernel memory of a socket, without the socket table.",
+        "All sockets are open and send. Time of a program's run over an empty one by the kernel's clock, and of a send by "
+        "the sender's; kernel memory of a socket, without the socket table.",
         ["ns per run", "ns per send", "ns of the first send", "bytes per socket"],
     ),
 }
+# The page has these of what was counted once; the file has all.
+PAGE_FACTS = ("/metrics: bytes", " series: bytes", "stripped: bytes", "resident KiB", "of a megabyte", "counted packets of a connection", "bytes of the socket table")
 
 
 def number(value):
@@ -119,14 +130,22 @@ def number(value):
     return "%.3g" % value
 
 
-def cell(series):
-    """The median and the quartiles; against the reference where there is one."""
+def cell(results, name, case, subject, unit, is_page):
+    """The median, and mostly the quartiles; against the reference if there is one."""
+    try:
+        series = results.series(name, case, subject, unit)
+    except summary.Missing:
+        return "-"
     against = series.get("against")
-    if against and against["how"] == "loss" and series["better"] == "more":
-        return "%.1f %% (%.1f to %.1f)" % tuple(100 * against[key] for key in ("median", "low", "high"))
-    if against and against["how"] == "difference":
-        return "%+.1f (%.1f to %.1f)" % tuple(against[key] for key in ("median", "low", "high"))
-    return "%s (%s to %s)" % tuple(number(series[key]) for key in ("median", "low", "high"))
+    is_loss = against and against["how"] == "loss" and series["better"] == "more"
+    if is_loss:
+        texts = ["%.1f %%" % (100 * against["median"]), "%.1f" % (100 * against["low"]), "%.1f" % (100 * against["high"])]
+    elif against and against["how"] == "difference":
+        texts = ["%+.1f" % against["median"], "%.1f" % against["low"], "%.1f" % against["high"]]
+    else:
+        texts = [number(series[key]) for key in ("median", "low", "high")]
+    has_quartiles = not is_page or (is_loss and subject.startswith("netmeter"))
+    return "%s (%s to %s)" % tuple(texts) if has_quartiles else texts[0]
 
 
 def table(head, rows):
@@ -150,44 +169,53 @@ def padded(lines):
     return made
 
 
-def unit_table(results, name, unit):
-    """A row per case, a column per subject; nothing where nothing has the unit."""
+def unit_table(results, name, unit, is_page):
+    """A row per case, a column per subject; nothing if nothing has the unit, and no page of zeros."""
     cases = results.cases(name, unit)
+    if is_page and not any(results.series(name, c, s, unit)["high"] for c in cases for s in results.subjects(name, c, unit)):
+        return []
     subjects = list(dict.fromkeys(s for case in cases for s in results.subjects(name, case, unit)))
-    rows = []
-    for case in cases:
-        row = [case]
-        for subject in subjects:
-            try:
-                row.append(cell(results.series(name, case, subject, unit)))
-            except summary.Missing:
-                row.append("-")
-        rows.append(row)
+    rows = [[case, *(cell(results, name, case, subject, unit, is_page) for subject in subjects)] for case in cases]
     return table([unit, *subjects], rows) if rows else []
 
 
-def fact_lines(results, name):
+def joined_table(results, name, units):
+    """One table of all units if a benchmark has one subject, or one case; else none."""
+    cases = list(dict.fromkeys(c for unit in units for c in results.cases(name, unit)))
+    subjects = list(dict.fromkeys(s for unit in units for case in cases for s in results.subjects(name, case, unit)))
+    units = [unit for unit in units if results.cases(name, unit)]
+    if len(units) < 2 or (len(cases) > 1 and len(subjects) > 1):
+        return []
+    if len(subjects) == 1:
+        rows = [[case, *(cell(results, name, case, subjects[0], unit, True) for unit in units)] for case in cases]
+        return table(["", *units], rows)
+    rows = [[unit, *(cell(results, name, cases[0], subject, unit, True) for subject in subjects)] for unit in units]
+    return table([cases[0], *subjects], rows)
+
+
+def fact_lines(results, name, is_page):
     facts, tables = [], []
     for key, value in results.data["benchmarks"][name]["facts"].items():
         if isinstance(value, dict):
             columns = list(next(iter(value.values()), {}))
             rows = [[one, *("{:,}".format(value[one][c]) for c in columns)] for one in value]
             tables += ["", *table([key, *columns], rows)]
-        else:
+        elif not is_page or (key.endswith(PAGE_FACTS) and not key.startswith("GetMetrics")):
             facts.append("- %s: %s" % (key, "{:,.0f}".format(value) if isinstance(value, (int, float)) else value))
     return facts + tables
 
 
-def table_lines(results, name):
-    """All of one benchmark."""
+def table_lines(results, name, is_page=False):
+    """All of one benchmark, or what the page has of it."""
     title, text, units = SECTIONS[name]
     lines = ["## " + title, "", text]
-    for unit in units:
-        made = unit_table(results, name, unit)
-        if made:
-            lines += ["", *made]
+    tables = [joined_table(results, name, units)] if is_page else []
+    if not any(tables):
+        tables = [unit_table(results, name, unit, is_page) for unit in units]
+    for made in filter(None, tables):
+        lines += ["", *made]
     part = results.data["benchmarks"][name]
-    facts = fact_lines(results, name)
+    facts = fact_lines(results, name, is_page)
     if facts:
         lines += ["", *facts]
     skipped = ["- not here: %s" % ", ".join(filter(None, s.values())) for s in part["skipped"]]
@@ -219,20 +247,15 @@ def verdict_of_runs(verdicts):
 
 
 def target_lines(files, only_run=False):
-    """Each target beside its figures, a row of each; every verdict anew, by the table as it is. The verdict stands in
-    the first row of a target; a figure that misses, in any of the files, says so itself."""
+    """A row for each target; every verdict anew, by the table as it is. The figure is that of the first file
+    which is farthest above its limit, or closest below."""
     judged = [targets.judge(summary.Results(data)) for data in files]
     rows = []
     for verdicts in zip(*judged):
         if only_run and verdicts[0]["verdict"] == "not run":
             continue
-        missed = tuple(label + ": " for verdict in verdicts for label in verdict["missed"])
-        figures = [part + (", missed" if part.startswith(missed) else "") for part in verdicts[0]["figure"].split("; ")]
-        rows.append([verdicts[0]["what"], verdicts[0]["limit"], figures[0] or "-", verdict_of_runs(verdicts)])
-        rows += [["", "", figure, ""] for figure in figures[1:]]
-    if not rows:
-        return []
-    return ["## Targets", "", *table(["what", "at most", "figure", "verdict"], rows)]
+        rows.append([verdicts[0]["what"], verdicts[0]["limit"], verdicts[0]["worst"] or "-", verdict_of_runs(verdicts)])
+    return ["## Targets", "", *table(["what", "at most", "worst figure", "verdict"], rows)] if rows else []
 
 
 def conditions(data):
@@ -290,56 +313,20 @@ def comparison(results):
 
 def claim(files):
     """What README.md and the page say first: the medians of the first file."""
-    results = summary.Results(files[0])
-    text = []
-    try:
-
-        def costs(way, subject):
-            found = [Spread(targets.datapath(results, way, c, subject)).median for c in targets.COLUMNS]
-            least, most = "%.0f" % min(found), "%.0f" % max(found)
-            return "%s ns" % least if least == most else "%s to %s ns" % (least, most)
-
-        one, both = "test run, one CPU", "test run, two CPUs"
-        text.append(
-            "A run of libnetmeter's program for a packet takes %s more than that of an empty program. If two CPUs count at "
-            "once, it takes %s more. With a hash that all CPUs share it takes %s, and %s."
-            % (costs(one, "socket table"), costs(both, "socket table"), costs(one, "shared hash"),
-               costs(both, "shared hash"))
-        )
-    except summary.Missing:
-        pass
-    text.append(
-        "The table has the CPU time of one operation over a virtual cable: of both ends, of which the client is counted, "
-        "of the kernel's hooks and of the meter's own processes. The percentage is the lost share of the operations a second, against no meter."
+    sentence = (
+        "The CPU time of one operation at both ends of a virtual cable, and the share of the operations a second that is "
+        "lost. The client alone is counted."
     )
-    return "\n".join([textwrap.fill(" ".join(text), 92, break_long_words=False, break_on_hyphens=False), "", *comparison(results)])
+    return "\n".join([textwrap.fill(sentence, 112, break_long_words=False), "", *comparison(summary.Results(files[0]))])
 
 
 def verdicts(files):
-    """How many targets are met, and which are not."""
+    """How many targets are met. A target that one run misses is not met."""
     runs = "" if len(files) == 1 else " in all of %d runs" % len(files)
-    names = by_verdict(files)
-    met, run = len(names["met"]), len(names["met"] + names["not met"])
-    return ("%d of the %d targets that were run are met%s. %s" % (met, run, runs, missed(files))).strip()
-
-
-def by_verdict(files):
-    """The names of the targets by their worst verdict."""
-    judged = [targets.judge(summary.Results(data)) for data in files]
-    names = {"met": [], "not met": [], "not run": []}
-    for verdicts in zip(*judged):
-        found = {verdict["verdict"] for verdict in verdicts}
-        worst = next(word for word in ("not met", "not run", "met") if word in found)
-        names[worst].append(verdicts[0]["what"])
-    return names
-
-
-def missed(files):
-    """Which targets are not met, or were not run."""
-    names = by_verdict(files)
-    return " ".join(
-        "%s: %s." % (word.capitalize(), "; ".join(names[word])) for word in ("not met", "not run") if names[word]
-    )
+    judged = [{v["what"]: v["verdict"] for v in targets.judge(summary.Results(data))} for data in files]
+    run = [what for what in judged[0] if all(one[what] != "not run" for one in judged)]
+    met = sum(all(one[what] == "met" for one in judged) for what in run)
+    return "%d of the %d targets that were run are met%s." % (met, len(run), runs)
 
 
 # In README.md.
@@ -376,26 +363,20 @@ def page(files):
         "# Performance",
         "",
         by_hand(),
-        "The cost of counting, beside other tools that count. `test/benchmark.sh all --json FILE` measures it "
-        "on your machine, and `test/benchmark.sh report FILE` makes this page.",
-        "",
-        conditions(files[0]),
-        "",
-        "Each figure is a median, with the quartiles in brackets. Compared subjects ran in turn, and pairs are"
-        " compared. The tables of kernsnoopd, systemd, Skydive and netobserv are rewritten from their "
-        "projects, and count what these count; tcpdump and nethogs are Debian's.",
+        "## Beside other tools",
         "",
         claim(files),
         "",
-        verdicts(files),
+        "The tables of kernsnoopd, systemd, Skydive and netobserv are rewritten from their projects, and count what these "
+        "count; tcpdump and nethogs are Debian's.",
         "",
-        "`tx` is sent, `rx` received. `netmeter` is the meter; `socket table` is its fast path, which finds "
-        "the series of a packet in a table by the socket's cookie. `one uplink` and `four uplinks` have "
-        "uplinks in the configuration. `socket storage` is the path of sockets without room in the table, and "
-        "`shared hash` a hash of series that all CPUs write to. `floor` is the least work of any meter by "
-        "sockets. A loss below zero is noise.",
+        "## How it was measured",
         "",
-        *target_lines(files),
+        "`test/benchmark.sh all --json FILE` measures all of this on your machine, and `test/benchmark.sh report FILE` makes "
+        "this page. " + conditions(files[0]),
+        "",
+        "Each figure is a median; netmeter's losses have their quartiles in brackets. Compared subjects ran in turn, and pairs are "
+        "compared. `tx` is sent, `rx` received.",
     ]
     failed = dict.fromkeys(name for data in files for name in data.get("failed", ()))
     if failed:
@@ -404,8 +385,9 @@ def page(files):
         lines += ["", "The verdicts are of %d runs; the figures are of the first." % len(files)]
     for name in SECTIONS:
         if name in results.data["benchmarks"]:
-            lines += ["", *table_lines(results, name)]
-    return "\n".join(lines) + "\n"
+            lines += ["", *table_lines(results, name, is_page=True)]
+    head, *rest = target_lines(files)
+    return "\n".join([*lines, "", head, "", verdicts(files), *rest]) + "\n"
 
 
 def main():

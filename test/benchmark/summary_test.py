@@ -90,6 +90,19 @@ class VerdictTest(unittest.TestCase):
         one = verdict_beside_hash([40] * 5, [25, 28, 29, 32, 33])
         self.assertEqual((one["verdict"], one["missed"], one["clear"]), ("not met", ["TCP tx"], True))
 
+    def test_a_target_shows_its_worst_figure(self):
+        self.assertEqual(verdict_beside_hash([40] * 5, [25] * 5)["worst"], "TCP tx: 30.0 ns, the hash 40.0 ns")
+        self.assertEqual(verdict_beside_hash([40] * 5, [45] * 5)["worst"], "UDP tx: 35.0 ns, the hash 40.0 ns; 4 of 4 missed")
+
+    def test_the_page_joins_tables_and_leaves_out_quartiles(self):
+        found = results(
+            load={("cold", "netmeter-loader", "ms"): [100, 200, 300], ("cold", "netmeter-loader", "KiB"): [5] * 3, "loader: bytes": 7},
+            churn={("veth/churn", subject, "connections/s"): [value] * 3 for subject, value in (("off", 200), ("netmeter", 100), ("tcpdump", 50))},
+        )
+        self.assertEqual(report.table_lines(found, "load", is_page=True)[4:], ["| | ms | KiB |", "|---|---|---|", "| cold | 200 | 5 |"])
+        self.assertIn("| cold | 200 (150 to 250) |", report.table_lines(found, "load"))
+        self.assertIn("| veth/churn | 200 | 50.0 % (50.0 to 50.0) | 75.0 % |", report.table_lines(found, "churn", is_page=True))
+
     def test_a_run_that_is_not_clear_contradicts_none(self):
         def text(*samples):
             runs = [results(read={("own series", "netmeter", "ns"): one}) for one in samples]

@@ -24,6 +24,7 @@ class Part:
     def __init__(self, label, figure, distance):
         self.label, self.figure = label, figure
         spread = Spread(distance)
+        self.distance = spread.median
         self.met = spread.median <= 0
         self.clear = spread.high <= 0 or spread.low > 0
 
@@ -220,8 +221,12 @@ def judge(results):
             # One part that misses for certain is enough, however close others are.
             verdict["clear"] = any(part.clear for part in missed) if missed else all(part.clear for part in parts)
             verdict["figure"] = "; ".join("%s: %s" % (part.label, part.figure) for part in parts)
+            worst = max(parts, key=lambda part: part.distance)
+            verdict["worst"] = "%s: %s" % (worst.label, worst.figure)
+            if len(missed) > 1:
+                verdict["worst"] += "; %d of %d missed" % (len(missed), len(parts))
             verdict["missed"] = [part.label for part in missed]
         except Missing as missing:
-            verdict.update(verdict="not run", clear=False, figure="", missed=[], absent=[], missing=str(missing))
+            verdict.update(verdict="not run", clear=False, figure="", worst="", missed=[], absent=[], missing=str(missing))
         verdicts.append(verdict)
     return verdicts
