@@ -67,7 +67,7 @@ void Measure(size_t series, int rounds, Run* run) {
       const std::string name = (http ? "/metrics" : "GetMetrics") + of;
       // The exporter keeps a reply for a tenth of a second, and half a second on a slow
       // machine.
-      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      std::this_thread::sleep_for(std::chrono::milliseconds(run->Of(600, 50)));
       grpc::ByteBuffer reply;
       const double cpu = CpuNsOf(exporter.pid()), start = NowNs();
       if (http) {
