@@ -28,9 +28,9 @@
 #include "bpf/series.bpf.h"
 #include "bpf/uplink.bpf.h"
 
-/* A packet, and what is known about it. Global functions handle the rare cases, and look
- * up the socket once more. The verifier then follows each of them once, and not once for
- * each branch that leads there. */
+/* A packet, and what is known about it. Global functions handle the rare cases: the
+ * verifier follows each of them once, not once for each branch that leads there. They
+ * take no pointers, so they look up the socket themselves. */
 struct nm_context {
   struct __sk_buff *skb;
   struct nm_packet packet;

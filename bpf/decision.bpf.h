@@ -10,9 +10,9 @@
  *   each follower  finds it by the address of the packet, and lets it go
  *
  * A softirq, or another task, may run these programs between the meter's and a
- * follower's. So a CPU has several decisions, and a packet takes none that a follower
- * still waits for. A packet has its address alone until all programs have run for it.
- * Later the address may be another packet's, which takes its own decision first.
+ * follower's. So a CPU has several decisions, and a packet takes one for which no
+ * follower waits. The address identifies a packet until all programs have run for it.
+ * Later another packet may have the address, and takes a decision of its own first.
  *
  * A killed follower never lets its decisions go. Then the CPU's decisions are taken in
  * turn, so the latest three others stay, until a follower starts or ends and tells the

@@ -25,11 +25,11 @@
  * Two packets may have the same bytes: a sender may repeat itself, and IPv6 has no number
  * in its header. So the bytes alone do not distinguish a duplicate from a repetition. The
  * sockets do, because no socket receives the same packet twice. The number of packets is
- * the largest number of times that one socket received the bytes. The first sockets
- * suffice for that while they exist. They are gone if another socket receives the bytes
- * twice, and none of them does in between. (Limitation: segments of one GSO packet that
- * all have the same bytes cannot be distinguished. One socket takes all of them before
- * the next socket takes the first.)
+ * the largest number of times that one socket received the bytes. Four sockets vouch for
+ * a packet. If a fifth receives it twice while none of the four does, they have closed,
+ * and it replaces them. (Limitation: segments of one GSO packet that all have the same
+ * bytes cannot be distinguished. One socket takes all of them before the next socket
+ * takes the first.)
  *
  * Plain packets do not come here (fast_path.bpf.h).
  */
@@ -43,7 +43,7 @@
  * another packet, and the sockets that had it may have ended. */
 #define NM_DUPLICATES_NS 100000000
 
-/* Stands for the sockets of which only one receives the packet, instead of a cookie. */
+/* In place of a cookie: all sockets that are not raw, as one of them gets the packet. */
 #define NM_ANY_RECEIVER (~0U)
 
 /* Whether the kernel may deliver a packet with this address to several sockets. pkt_type
@@ -151,8 +151,7 @@ static __always_inline struct nm_duplicates *duplicates_of(
     if (age <= NM_DUPLICATES_NS && is_identity(&duplicates->packet, identity) &&
         (duplicates->network == network || !duplicates->network || !network))
       return duplicates;
-    /* In nanoseconds: hundreds of packets come in one millisecond, and with milliseconds
-     * the newest was evicted as often as the oldest. */
+    /* Nanoseconds, because hundreds of packets come in one millisecond. */
     if (age > most) {
       most = age;
       oldest = index;
@@ -198,8 +197,8 @@ NM_GLOBAL int nm_is_counted_dup(struct __sk_buff *skb, __u32 cookie,
     return 0;
   }
   if (duplicates->stranger != cookie) {
-    /* The first receivers distinguish the packets. Strangers are watched one after the
-     * other, each longer than the last, because the first one may have gone, too. */
+    /* Only one stranger is watched at a time, and it may close, too. So another stranger
+     * replaces it after 1, 2, 4, 8, ... deliveries to strangers. */
     if (!(duplicates->strangers & (duplicates->strangers - 1)))
       duplicates->stranger = cookie;
     duplicates->strangers++;

@@ -46,8 +46,7 @@ static __always_inline __u32 uplink_of_device(struct net_device *device,
   if (!device) return NM_UPLINK_NONE;
   ifindex = *found = device->ifindex;
   index = ifindex % NM_KNOWN;
-  /* The verifier knows the type, so no helper is needed, which takes ten times as
-   * long. */
+  /* Read without a helper, which takes ten times as long: the verifier knows the type. */
   name[0] = *(const __u64 *)&device->name[0];
   name[1] = *(const __u64 *)&device->name[8];
   known = bpf_map_lookup_elem(&nm_known, &index);
@@ -56,8 +55,8 @@ static __always_inline __u32 uplink_of_device(struct net_device *device,
       known->name[1] == name[1])
     return known->uplink & 0xf;
   uplink = uplink_of_name((const char *)name, ifindex);
-  /* A softirq may come in between, on kernels where a task gives a packet back to the
-   * hooks (NFQUEUE). Half of an entry matches no interface. */
+  /* A softirq may interrupt this if a task gives a packet back to the hooks (NFQUEUE).
+   * An entry without an ifindex matches no interface. */
   *(volatile __u32 *)&known->ifindex = 0;
   known->name[0] = name[0];
   known->name[1] = name[1];

@@ -14,7 +14,7 @@
 #define NM_MAX_RULES 64
 
 /* Limits on destination names learned from sent bytes: per service, and per program,
- * unit or container that is not a service. There are many more of the latter. */
+ * unit or container that is not a service, of which there are many more. */
 #define NM_MAX_WIRE_NAMES 256
 #define NM_MAX_WIRE_NAMES_OF_OTHERS 64
 

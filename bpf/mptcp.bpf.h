@@ -12,9 +12,9 @@
  *   a packet that a    the owner is compared, too: connections without MPTCP copy
  *   listener receives  their owner from the listening subflow
  *
- * A subflow has no entry in the table: all its packets take the full path. If a process
- * renames its socket, the program could not find the subflow's entry. A connection that
- * an MPTCP listener accepts from a peer without MPTCP is a plain TCP socket, with an
+ * A subflow has no entry in the table, because a program that renames the process's
+ * socket could not find it. So all packets of a subflow take the full path. A connection
+ * that an MPTCP listener accepts from a peer without MPTCP is a plain TCP socket, with an
  * entry.
  *
  * The helper follows two pointers of the kernel. Both are stable while the subflow's lock

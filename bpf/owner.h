@@ -11,8 +11,8 @@
 #include "netmeter/abi.h"
 
 /*
- * A word is compared and replaced as a whole, so an entry never combines one socket's
- * cookie with another socket's slot. Slot 0: not resolved yet.
+ * One word holds both, so an entry never combines one socket's cookie with another's
+ * slot. Slot 0: not resolved yet.
  */
 #define NM_COOKIE(cookie) ((cookie) << 16)
 #define NM_WORD_COOKIE(word) ((word) & ~0xffffULL)

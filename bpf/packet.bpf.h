@@ -308,10 +308,10 @@ NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
 #define NM_PEER_HEADERS 8192
 
 /* The number of segments of a peer's packet, if only the peer's claim tells their size. A
- * peer may claim 1, so that headers would be counted for each byte. So the headers may
- * have about as many bytes as the payload, but at least NM_PEER_HEADERS: a few small
- * segments may have come one by one, merged by the host of this virtual machine. The
- * kernel sends up to 128 datagrams in one packet. */
+ * peer may claim a size of 1, and each byte would count with a header. So all headers
+ * together count at most as the payload, or NM_PEER_HEADERS if that is more: the host of
+ * this virtual machine may have merged a few small segments. The kernel sends up to 128
+ * datagrams in one packet. */
 static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
                                               __u32 headers, bool udp) {
   const __u32 segments = segments_by_size(payload, size);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The service of a process. It is found when the process executes a program, in the
- * process's own context, where the command line can be read and is still true. It is kept
- * in nm_processes by tgid, so even a process that lives for a millisecond is named.
+ * The service of a process. The programs find it at exec, because the command line can be
+ * read then and is still true. nm_processes keeps it by tgid, so even a process of one
+ * millisecond has a name.
  *
  *   exec   the name of the executable; or its parent's name, if the executable is in a
  *          directory `methods`; or a service, if the configuration lists the executable,
@@ -21,9 +21,9 @@
  * choose neither of these. Its command line is not read.
  *
  * If tracing programs cannot load, no program sees exec, fork and exit. A process is then
- * named by its main thread, too. An entry made by registering then carries a stamp, which
- * tells whether the process that now has this tgid is the one that registered, and still
- * executes the same program.
+ * named by its main thread, too. Registering puts a stamp into the entry. The stamp tells
+ * whether the process with this tgid is the one that registered, and has not executed
+ * another program since.
  *
  * Tracing links cannot be replaced, so an upgrade lets two programs run on one event for
  * a moment. Each handler here must tolerate being run twice.

@@ -196,9 +196,9 @@ NM_GLOBAL int nm_renew_owner(struct __sk_buff *skb, __u64 word,
   return 0;
 }
 
-/* Finds the series of a packet: `slot`, if it is kept and has the packet's transport and
- * path. Otherwise keeps the slot that it finds, if that is allowed. Then it looks up the
- * socket once more, because its caller cannot pass a pointer. */
+/* Finds the series of a packet. That is `slot`, if the socket keeps it and its series has
+ * the packet's transport and path. Otherwise the socket keeps the slot that this function
+ * finds, if that is allowed. It looks up the socket: its caller cannot pass a pointer. */
 static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
                                          __u32 slot,
                                          const enum nm_direction direction) {

@@ -6,19 +6,19 @@
  * its later names. Its state (struct nm_socket) has the slot of its series and the TCP
  * sequence numbers, which every packet needs.
  *
- * Socket storage is slow: a lookup costs more than all other work for a packet, and to
- * make one costs as much as a third of a short connection. So both live in the socket
- * table, an array: the low bits of the socket's cookie are the index, and the entry holds
- * the low 48 bits. A packet computes the index and compares one word, which is the cookie
- * and the slot together, so it never sees one socket's cookie with another socket's slot.
- * If another socket has that entry, the entry half a table away may be free: cookies are
- * given in sequence, so the neighbours of a taken entry are taken, too. An entry is
- * claimed under a spin lock, because 5.10 has no compare-and-exchange.
+ * Socket storage is slow: a lookup costs more than all other work for a packet, and an
+ * allocation costs as much as a third of a short connection. So both records live in the
+ * socket table, an array. The index is the low bits of the socket's cookie. A packet
+ * compares one word, which has 48 bits of the cookie and the slot. One word holds both,
+ * so a packet never combines one socket's cookie with another's slot. If another socket
+ * has that entry, the entry half a table away may be free. The neighbours of a taken
+ * entry are taken, too, because cookies are given in sequence. An entry is claimed under
+ * a spin lock, because 5.10 has no compare-and-exchange.
  *
- *   TCP, made by    sock_create claims the entry for the owner and the state. It is free
- *   a process       again when the last descriptor is closed and TCP has ended, and
- *                   stays readable up to then and beyond: a late RST finds it, and so
- *                   does connect(2) on a closed socket
+ *   TCP, made by    sock_create claims the entry for the owner and the state. The entry
+ *   a process       is free again when the last descriptor is closed and TCP has ended.
+ *                   It stays readable: a late RST finds it, and so does connect(2) on a
+ *                   closed socket
  *   ... if it needs the owner moves to socket storage, and never back: to listen, because
  *   more            accept(2) copies storage (BPF_F_CLONE); while its destination is
  *                   pending; if it retransmits before it has a series; if a RST may

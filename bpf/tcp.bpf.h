@@ -3,10 +3,10 @@
  * TCP: counts every byte of payload once, and every connection once.
  *
  * One number per socket separates new payload from retransmitted payload: the highest end
- * sequence that the socket ever handed to the egress hook. The part of a segment above it
- * is new, the rest is a retransmission. The kernel's own snd_nxt cannot tell: it stays
- * behind when a local queueing discipline drops, and then the same bytes look new a
- * second time.
+ * sequence that the socket ever handed to the egress hook. The part of a segment above
+ * this number is new, the rest is a retransmission. The kernel's own snd_nxt cannot tell:
+ * snd_nxt stays if a local queueing discipline drops the segment, and the retransmission
+ * looks new.
  *
  * Received payload is counted on egress, too: by the advance of the acknowledgement
  * number that we send. That is the payload that the peer sent in order and without

@@ -16,14 +16,14 @@
 // with sockets (in `sockets` and `owners`), in the registers of running programs, and in
 // its cells. It is removed from them in this order:
 //
-// 1. Unlink. The key is deleted, so no program finds the slot any more. A packet that
-//    still belongs there creates the series again, in another slot. Readers add both.
+// 1. Unlink. The key is deleted, so no program finds the slot any more. The next packet
+//    of the series creates it again, in another slot. Readers add both slots.
 // 2. Wait for all running programs: a slot that they had found is now with a socket,
 //    or nowhere.
 // 3. Check whether a socket has it, twice: a listener may have closed after the first
 //    check, but the sockets that it handed on have no such successor. If a socket has it,
 //    or something was counted, it is linked again, or left to the next call.
-// 4. Wait once more, for a program that runs for a socket that has closed meanwhile.
+// 4. Wait again, for a program that runs for a socket that has closed meanwhile.
 // 5. Fold. A program adds the totals to the series `evicted`, clears the cells and
 //    returns the slot, in one run. Readers notice that (nm_stats.moves).
 //

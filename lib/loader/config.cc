@@ -339,7 +339,7 @@ DestinationRule ParseRule(const YAML::Node& node) {
   return rule;
 }
 
-// A list with the value that stands where a list belongs, or else `example`.
+// If a single value stands in place of a list: the list with this value. Else `example`.
 std::string ListOf(const YAML::Node& node, const std::string& example) {
   if (!node.IsScalar() || node.Scalar().empty() || node.Scalar().size() > 64) {
     return example;

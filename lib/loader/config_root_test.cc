@@ -181,8 +181,8 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
   EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
 }
 
-// A plain load of a meter of which a pin had gone, or that was killed when it was loaded
-// first, was one for the whole host, and without what its configuration had said.
+// A meter had lost a pin, or its first load was killed. A plain load then counted the
+// whole host, and dropped the meter's configuration.
 TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
   const auto expect_as_it_was =
       [&](const std::string& note =

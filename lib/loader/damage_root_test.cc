@@ -225,7 +225,7 @@ TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
   }
 }
 
-// That was 3 for a meter that counts, of which somebody removed `info`; and 1 after an
+// The exit status was 3 for a meter that counts but has lost `info`. It was 1 after an
 // unload that was killed, which leaves no meter.
 TEST_F(LoaderRootTest, EvictTellsAMeterWithoutItsInfoFromTheRestOfAnUnload) {
   const auto evict = [this] {

@@ -159,8 +159,8 @@ std::string SectionsOf(uint32_t program) {
   return sections;
 }
 
-// One ENOMEM where the loader asks what the kernel offers turned MPTCP, cgroup names or
-// the reasons of resets off ("the kernel has no MPTCP"), and made `adds` atomic. The exit
+// The loader asks what the kernel offers. One ENOMEM there turned MPTCP, cgroup names or
+// the reasons of resets off ("the kernel has no MPTCP"), or made `adds` atomic. The exit
 // status was 0, and the next load found nothing to do.
 TEST_F(LoaderRootTest, AFaultOfTheMomentTurnsNothingOff) {
   const auto parts = [this] {

@@ -14,10 +14,10 @@
 // the middle, the meter still counts, and the next load repeats the steps and completes
 // it. A first load that fails is removed again.
 //
-// What a load does depends on the state of the meter (meter_state.h). If it makes a new
-// one in place of an old one, RemoveOldMeter() removes the old pins when the new meter
-// counts, and keeps the new configuration before, so the next load knows it. From there
-// on only a pin can fail, for lack of memory: then no meter is left.
+// What a load does depends on the state of the meter (meter_state.h). If a new meter
+// replaces an old one, the load saves the new configuration, and RemoveOldMeter() removes
+// the old pins once the new meter counts. From there on only a pin can fail, for lack of
+// memory. Then no meter is left.
 //
 // - Only one loader works on a pin directory at a time (pin_dir.h).
 // - While programs are being replaced, `info` has no build_id. So the next load always

@@ -650,8 +650,8 @@ TEST_F(LoaderRootTest, ACgroupThatWasMadeAgainIsCountedAgain) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
-// A process may show a command line of megabytes; a hundred of them made the
-// loader use as much.
+// A process may show a command line of megabytes. The loader kept all of it, a hundred
+// times for a hundred processes.
 TEST_F(LoaderRootTest, OfACommandLineOnlyTheBeginningIsRead) {
   char dir[] = "/tmp/netmeter-cmdline-XXXXXX";
   ASSERT_NE(mkdtemp(dir), nullptr);

@@ -40,12 +40,14 @@ namespace internal {
 
 namespace {
 
-// Whether the kernel says by this error that it lacks what a program uses: a program or
-// attach type, an instruction or a helper that it does not know (EINVAL), a field or an
-// argument that the verifier refuses (EACCES), or an instruction for which it makes no
-// code (ENOTSUPP). A kernel with all of them may still have no memory (ENOMEM), stop for
-// a signal (EINTR, EAGAIN), be short of descriptors (EMFILE) or refuse the caller
-// (EPERM).
+// Whether the kernel says by this error that it lacks what a program uses:
+//
+//   EINVAL    it does not know a program or attach type, an instruction or a helper
+//   EACCES    the verifier refuses a field or an argument
+//   ENOTSUPP  it makes no code for an instruction
+//
+// Other errors say nothing about the kernel: no memory (ENOMEM), a signal (EINTR,
+// EAGAIN), too few descriptors (EMFILE), a caller without the right (EPERM).
 bool SaysThatItIsMissing(int error) {
   constexpr int kNotSupported = 524;  // ENOTSUPP is in no header of user space
   return error == EINVAL || error == EACCES || error == kNotSupported;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lists the interfaces of this process's network namespace, and how they count. All facts
-// come from netlink, so they are those of the reader's namespace. Those of /sys are not:
-// it has the interfaces of the namespace of its mount, as after `nsenter --net`.
+// Describes the host facts on which `uplinks` depends: the interfaces of this process's
+// network namespace, and how they count. Netlink tells them, and not /sys, which has the
+// interfaces of the namespace of its mount, as after `nsenter --net`.
 //
 //   absl::StatusOr<std::vector<Interface>> all = ListInterfaces();
 //

@@ -66,9 +66,9 @@ class UnseenPinsTest : public LoaderRootTest {
 bool BecomeMember() { return BecomeUser(kGid); }
 bool RefuseBpf() { return RefuseCall(SYS_bpf, EPERM); }
 
-// Status called all links and maps missing if the caller had the maps from netmeter-fds
-// and could not look into the directory, had no maps, or could not call bpf(2), as in a
-// container.
+// `status` called all links and maps missing for three callers: one without maps, one in
+// a container that cannot call bpf(2), and one that has the maps from netmeter-fds but
+// cannot look into the directory.
 TEST_F(UnseenPinsTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
   config_.group = "";
   MustLoad();
