@@ -51,6 +51,8 @@ constexpr Profile kProfiles[] = {
     // Less than the five minutes after which Prometheus considers a series gone.
     {"satellite", "bill", true, 240},
     {"metered", "bill,bytes", true, 60},
+    // The exporter's and Prometheus' defaults.
+    {"default", "netmeter", false, 60},
     {"full", "all", false, 15},
 };
 

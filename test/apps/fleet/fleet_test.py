@@ -21,6 +21,7 @@ import yaml
 PROFILES = {
     "satellite": ["--families", "bill", "--omit-zeros"],
     "metered": ["--families", "bill,bytes", "--omit-zeros"],
+    "default": [],
     "full": ["--families", "all"],
 }
 # On the link a scrape comes each two seconds here, to have many of them soon.
