@@ -132,6 +132,9 @@ TEST_F(PlaceTest, AUnitOfTheConfigurationIsAService) {
       {"system.slice/nm-magma@mobilityd.service", Kind::kService, "mobilityd"},
       {"system.slice/nm-exact.service", Kind::kService, "nm-renamed"},
       {"system.slice/nm-exact.services", Kind::kBinary, ""},
+      // podman run --cgroups=split
+      {"system.slice/nm-exact.service/libpod-payload-" + Id('3'),
+       Kind::kService, "nm-renamed"},
       {"system.slice/nm-magma@.service", Kind::kService, "nm-magma@.service"},
   });
 }
