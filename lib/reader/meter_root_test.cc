@@ -200,7 +200,7 @@ TEST_F(MeterRootTest, HoldsNoDescriptor) {
   EXPECT_EQ(before, after);
 }
 
-// The sanitizers make system calls of their own.
+// The sanitizers make system calls of their own, and have locks that a fork copies.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // seccomp's strict mode kills the child at any system call except read and write. So the
 // child survives only if a read makes none.
@@ -227,6 +227,31 @@ TEST_F(MeterRootTest, ReadingMakesNoSystemCall) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// The parent's Meter may be locked there forever, by a thread that the child lacks.
+TEST_F(MeterRootTest, AChildOfABusyParentOpensAMeterOfItsOwn) {
+  const auto fake = MakeMeter();
+  ASSERT_EQ(fake->Pin(pin_dir_), "");
+  auto meter = Meter::Open(Options());
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  std::atomic<bool> done{false};
+  std::thread busy([&meter, &done] {
+    while (!done) EXPECT_TRUE((*meter)->ReadHost().ok());
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      const auto own = Meter::Open(Options());
+      _exit(own.ok() && (*own)->ReadHost().ok() ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  done = true;
+  busy.join();
 }
 #endif
 
