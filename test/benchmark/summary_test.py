@@ -122,10 +122,11 @@ class VerdictTest(unittest.TestCase):
             for subject, *values in (("off", 3000, 100), ("netmeter", 3100, 98), ("tcpdump", 4000, 80))
             for unit, value in zip(("CPU ns per operation", "trips/s"), values)
         }
-        files = [results(throughput=requests).data]
+        more = {("veth, client", subject, unit): [value] * 3 for subject in ("off", "netmeter") for unit, value in (("us more", 4), ("% more", 5))}
+        files = [results(throughput=requests, ablate=more).data]
         readme = report.put_claim("a\n" + report.CLAIM_BEGIN + "old\n" + report.CLAIM_END + "b\n", files)
         self.assertEqual(readme, "a\n" + report.CLAIM_BEGIN + report.claim(files) + "\n" + report.CLAIM_END + "b\n")
-        for line in ("| nothing | 3,000 ns | - | - |", "| **libnetmeter** | 3,100 ns, 2.0 % | - | - |", "| tcpdump | 4,000 ns, 20.0 % | - | - |", "| nethogs | - | - | - |"):
+        for line in ("| nothing | 3,000 ns | - | - |", "| **libnetmeter** | 3,100 ns, 2.0 % | - | 4.0 µs, 5.0 % |", "| tcpdump | 4,000 ns, 20.0 % | - | - |", "| nethogs | - | - | - |"):
             self.assertIn("\n" + line + "\n", readme)
 
 
