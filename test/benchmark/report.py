@@ -313,7 +313,7 @@ def comparison(results):
         except summary.Missing:
             return "-"
 
-    # Its threads take turns, so other programs on the machine add less noise than to phases.
+    # Its threads take turns, so other programs on the machine add less noise.
     def connection(subject):
         try:
             case = ("ablate", "veth, client", subject)
