@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -38,7 +37,9 @@ std::string ReceiverName(const std::string& to) {
 absl::StatusOr<Cursor> ReadCursor(const std::string& file) {
   std::ifstream stream(file);
   if (!stream) return ErrnoStatus(errno, absl::StrCat("open ", file));
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
+  std::string text;
+  std::getline(stream, text,
+               '\0');  // a directory fails here, without an exception
   const auto json = nlohmann::json::parse(text, nullptr, false);
   Cursor cursor;
   const auto read = [&json](const char* key, auto* value) {

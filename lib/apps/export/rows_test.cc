@@ -443,6 +443,8 @@ TEST(CursorTest, IsReadAsItWasWritten) {
                 HasSubstr("is no cursor of netmeter export"));
   }
   unlink(file.c_str());
+  // An iterator over the stream of a directory threw.
+  EXPECT_FALSE(ReadCursor(testing::TempDir()).ok());
 }
 
 TEST(CursorTest, AReceiverHasNoSecret) {

@@ -79,7 +79,9 @@ absl::Status BindUnixSocket(const UniqueFd& fd, const ListenAddress& address) {
     if (!S_ISSOCK(file.st_mode)) {
       return absl::AlreadyExistsError("listen: this file is not a socket");
     }
-    if (IsStale(address)) unlink(path);
+    if (IsStale(address) && unlink(path) != 0) {
+      return ErrnoStatus(errno, "replace the socket of a former process");
+    }
   }
   const mode_t before = umask(0117);
   const absl::Status bound = Bind(fd, address);
@@ -194,16 +196,6 @@ std::string NameOf(const UniqueFd& fd) {
   const auto& address = reinterpret_cast<const sockaddr_in&>(storage);
   inet_ntop(AF_INET, &address.sin_addr, host, sizeof(host));
   return absl::StrCat(host, ":", ntohs(address.sin_port));
-}
-
-void RemoveFileOf(const UniqueFd& fd) {
-  sockaddr_storage storage = {};
-  socklen_t length = sizeof(storage);
-  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) !=
-      0) {
-    return;
-  }
-  if (const char* const path = PathOf(storage)) unlink(path);
 }
 
 }  // namespace internal

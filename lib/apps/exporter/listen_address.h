@@ -39,16 +39,14 @@ absl::StatusOr<ListenAddress> ParseUnixAddress(absl::string_view text,
                                                const std::string& group);
 
 // A non-blocking socket that listens there. Its connections have small buffers in the
-// kernel, because their peers may take nothing. The file of a Unix socket has mode 0660.
-// It replaces a socket on which nobody listens; any other file is an error.
+// kernel, because their peers may take nothing. The file of a Unix socket has mode 0660,
+// and stays: a later process replaces it. A socket on which a process listens, and any
+// other file, is an error.
 absl::StatusOr<UniqueFd> Listen(const ListenAddress& address);
 
 // The address of a socket, as in a URL: "127.0.0.1:9384". A Unix socket has nginx's form,
 // "unix:/run/netmeter-exporter/metrics.sock:".
 std::string NameOf(const UniqueFd& fd);
-
-// Removes the file of a Unix socket. Does nothing for others.
-void RemoveFileOf(const UniqueFd& fd);
 
 }  // namespace internal
 }  // namespace netmeter

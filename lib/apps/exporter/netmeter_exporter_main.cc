@@ -68,8 +68,11 @@ absl::StatusOr<std::unique_ptr<ListenAddress>> AddressOf(
           ? ParseUnixAddress(text, *socket_group)
           : ParseListenAddress(text);
   if (!address.ok()) {
+    // The other error of a Unix socket is that of its path.
+    const bool of_group = absl::IsNotFound(address.status());
     return absl::InvalidArgumentError(
-        absl::StrCat(option, ": ", address.status().message()));
+        absl::StrCat(of_group ? "--socket-group" : option, ": ",
+                     address.status().message()));
   }
   if (!address->loopback && !allow_public) {
     return absl::InvalidArgumentError(

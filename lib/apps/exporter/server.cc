@@ -43,7 +43,7 @@ Server::Server(const ReplyCache* replies, const Options& options)
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       next_key_(kFirstPeerKey) {}
 
-Server::~Server() { StopListening(); }
+Server::~Server() = default;
 
 absl::StatusOr<std::string> Server::Listen(const ListenAddress& address,
                                            MakePeer make_peer) {
@@ -64,14 +64,6 @@ bool Server::Watch(int fd, uint32_t events, uint64_t key, int operation) {
   event.events = events;
   event.data.u64 = key;
   return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
-}
-
-void Server::StopListening() {
-  for (const Listener& listener : listeners_) {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.fd.get(), nullptr);
-    RemoveFileOf(listener.fd);
-  }
-  listeners_.clear();
 }
 
 absl::Status Server::Run(int stop_fd) {
@@ -101,7 +93,10 @@ absl::Status Server::Run(int stop_fd) {
     PassDeadlines();
     // Last, because a new connection may displace one that has just had its turn.
     if (stop_at != Clock::time_point::max()) {
-      StopListening();
+      for (const Listener& listener : listeners_) {
+        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.fd.get(), nullptr);
+      }
+      listeners_.clear();
     } else {
       for (size_t i = 0; i < listeners_.size(); ++i) {
         if (ready_listeners >> i & 1) Accept(i);

@@ -180,7 +180,6 @@ class Server {
   };
 
   bool Watch(int fd, uint32_t events, uint64_t key, int operation);
-  void StopListening();
   int MillisecondsToWait() const;
   void Accept(size_t listener);
   void Add(size_t listener, UniqueFd fd);

@@ -67,7 +67,7 @@ absl::Status RemoveCopies(Database* history) {
   return absl::UnavailableError(absl::StrCat(
       "the log ", history->path(),
       "-wal still has the name, because another program reads the history: "
-      "repeat the command"));
+      "repeat the command until the history does not have the name"));
 }
 
 }  // namespace
@@ -105,8 +105,10 @@ absl::StatusOr<Forgotten> Forget(Database* history, ForgetWhat what,
           .Bind(2, kForgotten)
           .Run());
   if (history->changes() == 0) {
-    // An earlier call may have failed at this.
-    transaction->reset();
+    // An earlier call may have failed at the copies. The addresses of clients that were
+    // recorded by another name go when their meter has ended.
+    NETMETER_RETURN_IF_ERROR(DropUnusedSeries(history));
+    NETMETER_RETURN_IF_ERROR((*transaction)->Commit());
     NETMETER_RETURN_IF_ERROR(RemoveCopies(history));
     return absl::NotFoundError(absl::StrCat(
         history->path(), " has no ", is_service ? "service" : "destination",

@@ -133,11 +133,19 @@ TEST_F(ForgetTest, TheBytesStayAndTheNameGoes) {
   EXPECT_FALSE(IsInFile(kClient));
   EXPECT_TRUE(IsInFile("192.168.155.8"));
   EXPECT_EQ(BytesOf(UsageBy::kDestination, kForgotten), 150 * 100);
+  // `record --clients mac` leaves a client's address without rows.
+  ASSERT_TRUE(
+      history_
+          ->Execute("INSERT INTO series(kind, name, destination, "
+                    "transport, path, uplink) VALUES('forwarded', 'lan0', "
+                    "'192.168.155.9', '', 'direct', '')")
+          .ok());
   EXPECT_EQ(
       absl::StatusCode::kNotFound,
       Forget(history_.get(), ForgetWhat::kDestination, kClient, kAllIsSent)
           .status()
           .code());
+  EXPECT_FALSE(IsInFile("192.168.155.9"));
   // Should the former meter be read again, its name comes back, and no byte twice.
   reading_ = former;
   CountAndRecord();
