@@ -237,7 +237,7 @@ done
 check "they purge that one" sh -c '[ ! -e /tmp/other/var/lib/netmeter ] && ! grep -q ^netmeter: /tmp/other/etc/group'
 check "and nothing here" sh -c 'getent group netmeter && [ -e /var/lib/netmeter/history.db ] && netmeter list --json | grep -q traffic'
 touch /tmp/removal
-check "remove the tools" dpkg --remove netmeter
+check "remove the tools" dpkg --remove netmeter-ipfix netmeter
 check "the history has a last record" sh -c 'find /var/lib/netmeter -name "history.db*" -newer /tmp/removal | grep .'
 check "the meter counts on" sh -c 'netmeter-loader status && systemctl is-active netmeter.service'
 check "the exporter publishes it, without the tools" sh -c "$(declare -f metrics); metrics | grep traffic"
