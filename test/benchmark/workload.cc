@@ -60,9 +60,10 @@ class Batches : public Workload {
   }
 };
 
-class TcpRequests : public Batches {
+// Batches over one TCP connection.
+class OneConnection : public Batches {
  public:
-  TcpRequests() : Batches("tcp_rr", "trips/s") {}
+  using Batches::Batches;
 
   void Open(TestNetwork* network, const Place& place) override {
     const UniqueFd listener = network->Listen(place, kPort);
@@ -74,6 +75,14 @@ class TcpRequests : public Batches {
     server_ = UniqueFd();
   }
 
+ protected:
+  UniqueFd client_, server_;
+};
+
+class TcpRequests : public OneConnection {
+ public:
+  TcpRequests() : OneConnection("tcp_rr", "trips/s") {}
+
  private:
   int RunBatch() override {
     for (int i = 0; i < kBatch; ++i) {
@@ -84,8 +93,6 @@ class TcpRequests : public Batches {
     }
     return kBatch;
   }
-
-  UniqueFd client_, server_;
 };
 
 class SmallUdp : public Batches {
@@ -161,19 +168,9 @@ class Churn : public Batches {
   std::vector<UniqueFd> listeners_;
 };
 
-class Download : public Batches {
+class Download : public OneConnection {
  public:
-  Download() : Batches("download", "MB/s") {}
-
-  void Open(TestNetwork* network, const Place& place) override {
-    const UniqueFd listener = network->Listen(place, kPort);
-    client_ = network->Connect(place, SOCK_STREAM, kPort);
-    server_ = Accept(listener);
-  }
-  void Close() override {
-    client_ = UniqueFd();
-    server_ = UniqueFd();
-  }
+  Download() : OneConnection("download", "MB/s") {}
 
  private:
   static constexpr size_t kMegabyte = 1000000;
@@ -194,7 +191,6 @@ class Download : public Batches {
   }
 
   char bytes_[64 << 10] = {};
-  UniqueFd client_, server_;
 };
 
 }  // namespace
