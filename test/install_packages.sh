@@ -49,6 +49,8 @@ CORE_TEST_PACKAGES=(
   crun systemd libcap2-bin python3-yaml
   # real clients; Python's are from PyPI
   golang-go cmake make pkgconf musl-tools iptables python3-venv python3-pip libclang-rt-14-dev
+  # compares the library and its headers with the last release
+  abigail-tools
   # the style of the sources; the layout depends on the version
   clang-format-14 shellcheck
 )
