@@ -43,8 +43,8 @@ for directory in "$prefix" "$libdir"; do
   [[ $directory =~ ^/[A-Za-z0-9@%+=:,._/~-]*$ ]] || die "'$directory' is no absolute path of letters, digits and @%+=:,._/~-"
 done
 to_prefix=$(realpath -m --no-symlinks --relative-to="$libdir" "$prefix")
-version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$source/lib/base/version.h")
-[ -n "$version" ] || die "no version in lib/base/version.h"
+version=$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' "$source/include/netmeter/netmeter.h")
+[ -n "$version" ] || die "no version in include/netmeter/netmeter.h"
 
 # put MODE FROM TO
 put() {

@@ -27,8 +27,8 @@ for tool in dh help2man lintian dh_python3; do
   command -v "$tool" > /dev/null || die "no $tool (run: test/install_packages.sh package)"
 done
 version=$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)
-[ "${version%-*}" = "$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' lib/base/version.h)" ] ||
-  die "packaging/debian/changelog has version $version, lib/base/version.h another one"
+[ "${version%-*}" = "$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)" ] ||
+  die "packaging/debian/changelog has version $version, include/netmeter/netmeter.h another one"
 [ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2> /dev/null) ||
   SOURCE_DATE_EPOCH=$(dpkg-parsechangelog -l packaging/debian/changelog -S Timestamp)
 export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8

@@ -31,19 +31,15 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # --- versions -----------------------------------------------------------------
-version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' lib/base/version.h)
-[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "lib/base/version.h has no version like 1.2.3: '$version'"
+version=$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "include/netmeter/netmeter.h has no version like 1.2.3: '$version'"
 # agree FILE FOUND [EXPECTED]
-agree() { [ "$2" = "${3:-$version}" ] || die "$1 says '$2', and lib/base/version.h $version"; }
+agree() { [ "$2" = "${3:-$version}" ] || die "$1 says '$2', and include/netmeter/netmeter.h $version"; }
 agree packaging/debian/changelog "$(sed -n '1s/^netmeter (\(.*\)-[0-9]*) .*/\1/p' packaging/debian/changelog)"
 newest=$(grep -m 1 '^## ' CHANGELOG.md)
 agree CHANGELOG.md "$(sed -n 's/^## \[\([^]]*\)\] - .*/\1/p' <<< "$newest")"
-agree bindings/python/setup.py "$(sed -n 's/^ *version=\(.*\),$/\1/p' bindings/python/setup.py)" 'version()'
-agree include/netmeter/netmeter.h "$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)"
 agree include/netmeter/sample.h "$(sed -n 's/^ *inline namespace v\([0-9_]*\) {$/\1/p' include/netmeter/sample.h | tr _ .)"
 agree MODULE.bazel "$(sed -n '/^module(/,/^)/s/^ *version = "\(.*\)",$/\1/p' MODULE.bazel)"
-agree docs/embedding.md "$(sed -n 's/^bazel_dep(name = "libnetmeter", version = "\(.*\)")$/\1/p' docs/embedding.md)"
-agree packaging/containers/daemonset.yml "$(sed -n 's/^ *image: .*:\(.*\)/\1/p' packaging/containers/daemonset.yml | sort -u)"
 # The ABI's major version is in the library's name, the package's, and the symbols'.
 soname=$(sed -n 's/.*soname = "libnetmeter\.so\.\(.*\)",/\1/p' lib/capi/BUILD.bazel)
 agree "packaging/debian/control: libnetmeter" "$(sed -n 's/^Package: libnetmeter\([0-9]*\)$/\1/p' packaging/debian/control)" "$soname"

@@ -15,15 +15,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 # Each file that has the version, and where: more of it, and it is another one.
 VERSIONS = {
-    "lib/base/version.h": ('kVersion[] = "', "9"),
     "packaging/debian/changelog": ("netmeter (", "9"),
     "CHANGELOG.md": ("## [", "9"),
-    "bindings/python/setup.py": ("version=", "not_"),
     "include/netmeter/netmeter.h": ('#define NETMETER_VERSION "', "9"),
     "include/netmeter/sample.h": ("inline namespace v", "9"),
     "MODULE.bazel": ('name = "libnetmeter",\n    version = "', "9"),
-    "docs/embedding.md": ('bazel_dep(name = "libnetmeter", version = "', "9"),
-    "packaging/containers/daemonset.yml": ("image: registry.example/netmeter:", "9"),
     "lib/capi/BUILD.bazel": ('soname = "libnetmeter.so.', "9"),
     "packaging/debian/control": ("Package: libnetmeter", "9"),
     "lib/capi/exports.lds": ("\nNETMETER_", "9"),

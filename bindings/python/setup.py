@@ -32,8 +32,8 @@ if not os.path.exists(os.path.join(ROOT, "WORKSPACE")):
 
 
 def version():
-    with open(os.path.join(ROOT, "lib", "base", "version.h"), encoding="utf-8") as file:
-        return re.search(r'kVersion\[\] = "([^"]+)"', file.read()).group(1)
+    with open(os.path.join(ROOT, "include", "netmeter", "netmeter.h"), encoding="utf-8") as file:
+        return re.search(r'#define NETMETER_VERSION "([^"]+)"', file.read()).group(1)
 
 
 class BazelBuildExt(build_ext):

@@ -58,7 +58,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version of this header. */
+/* The version of this header, and of everything in its tree. */
 #define NETMETER_VERSION "1.0.0"
 
 #ifdef __cplusplus

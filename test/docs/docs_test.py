@@ -526,7 +526,7 @@ class DocsTest(unittest.TestCase):
 
     def test_newest_version_is_that_of_the_library(self):
         newest = re.search(r"^## \[(\S+)\] - (unreleased|\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.M).group(1)
-        version = re.search(r'kVersion\[\] = "([^"]+)"', read("lib/base/version.h")).group(1)
+        version = re.search(r'#define NETMETER_VERSION "([^"]+)"', read("include/netmeter/netmeter.h")).group(1)
         self.assertEqual(newest, version)
 
     def test_no_file_names_a_folder_of_a_build_machine(self):

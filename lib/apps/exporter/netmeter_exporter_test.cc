@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "lib/apps/exporter/exporter_process.h"
+#include "lib/base/version.h"
 #include "lib/testing/run_shell.h"
 
 namespace netmeter {
@@ -78,7 +79,8 @@ TEST(Exporter, HelpExplainsAndHasExamples) {
 }
 
 TEST(Exporter, VersionIsOneLine) {
-  EXPECT_EQ(RunExporter("--version 2>&1").output, "netmeter-exporter 1.0.0\n");
+  EXPECT_EQ(RunExporter("--version 2>&1").output,
+            std::string("netmeter-exporter ") + kVersion + "\n");
 }
 
 // `--help > /dev/full` ended with 0, and --estimate with 1, both without a word.

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "lib/base/version.h"
 #include "lib/testing/run_shell.h"
 
 namespace {
@@ -37,7 +38,8 @@ TEST(Netmeter, HelpExplainsAndHasExamples) {
 TEST(Netmeter, VersionIsOneLine) {
   const Result result = RunNetmeter("--version 2>&1");
   EXPECT_EQ(result.exit_status, 0);
-  EXPECT_EQ(result.output, "netmeter 1.0.0\n");
+  EXPECT_EQ(result.output,
+            std::string("netmeter ") + netmeter::internal::kVersion + "\n");
 }
 
 TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
