@@ -7,11 +7,22 @@
 # Each begins in a new root with debootstrap's smallest variant. The time includes
 # fetching the lists of packages, but the megabytes do not. The meter is on a cgroup of
 # its own. Run it as root. Needs test/install_packages.sh package.
+#
+#   from_bare.sh --readme [SUITE]...   instead: README's two commands on a bare machine
+#                                of Debian SUITE (default: trixie and bookworm), with git
+#                                and the last commit of this checkout. Prints minutes and
+#                                the last line of each command. Its whole output is in
+#                                packaging/build. OPTIONS in the environment go to
+#                                test/run.sh. 40 GB of disk, hours
 set -euo pipefail
 
 die() { echo "from_bare.sh: $*" >&2; exit 1; }
 
-case ${1:-} in -h | --help) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+case ${1:-} in
+  "" | --readme) ;;
+  -h | --help) sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  *) die "unknown option $1 (--help tells)" ;;
+esac
 [ "$(id -u)" = 0 ] || die "not root"
 # The mounts end with this process.
 [ "${NETMETER_UNSHARED:-}" = 1 ] ||
@@ -25,13 +36,60 @@ scratch=$(mktemp -d /var/tmp/netmeter-bare.XXXXXX)
 cgroup=$cgroups/netmeter-bare-$$
 clean() {
   rmdir "$cgroup" 2> /dev/null || true
-  for way in builder gateway; do
-    umount -R "$scratch/$way/proc" "$scratch/$way/sys" "$scratch/$way/run" 2> /dev/null || true
-  done
+  for mounted in "$scratch"/*/{proc,sys,run,dev}; do umount -R "$mounted" 2> /dev/null || true; done
   rm -rf --one-file-system "$scratch"
 }
 trap clean EXIT
 trap 'exit 130' INT TERM
+
+# boot ROOT: as on a machine.
+boot() {
+  mount -t proc proc "$1/proc"
+  mount --rbind /sys "$1/sys"
+  mount --make-rslave "$1/sys"
+  mount -t tmpfs tmpfs "$1/run"
+  cp /etc/resolv.conf "$1/etc/" 2> /dev/null || true
+}
+# in_root ROOT WORD...: a command there, with these settings.
+in_root() {
+  local root=$1
+  shift
+  env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
+    "${settings[@]}" chroot "$root" "$@"
+}
+settings=("CGROUP=$cgroup")
+
+# readme SUITE
+readme() {
+  local suite=$1 root=$scratch/$1 command log start status worst=0
+  mmdebstrap --quiet --variant=minbase --include=ca-certificates,git "$suite" "$root" > "$scratch/log" 2>&1 ||
+    { tail -n 20 "$scratch/log" >&2; die "mmdebstrap could not make a root of $suite"; }
+  boot "$root"
+  mount --rbind /dev "$root/dev"
+  mount --make-rslave "$root/dev"
+  # The certificates and mirrors of this machine.
+  cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+  git clone -q --no-local . "$root/root/src"
+  for command in examples/demo.sh "test/run.sh${OPTIONS:+ $OPTIONS}"; do
+    log=packaging/build/readme-$suite-$(basename "${command%% *}" .sh).log
+    start=$SECONDS status=0
+    in_root "$root" timeout 5h bash -c "cd /root/src && exec $command" > "$log" 2>&1 < /dev/null || status=$?
+    printf '%-10s %-18s %4d min  %s\n' "$suite" "${command%% *}" $(((SECONDS - start + 30) / 60)) "$(tail -n 1 "$log")"
+    if [ $status != 0 ]; then echo "from_bare.sh: exit status $status, see $log" >&2; worst=1; fi
+  done
+  umount -R "$root/proc" "$root/sys" "$root/run" "$root/dev" && rm -rf --one-file-system "$root"
+  return $worst
+}
+if [ "${1:-}" = --readme ]; then
+  shift
+  [ $# -gt 0 ] || set -- trixie bookworm
+  mapfile -t settings < <(env | grep -E '^(PIP_|GOPROXY=)')
+  mkdir -p packaging/build
+  failed=0
+  for suite in "$@"; do readme "$suite" || failed=1; done
+  exit $failed
+fi
+
 mmdebstrap --quiet --format=tar --variant=minbase --include=ca-certificates bookworm "$scratch/bare.tar"
 
 # Runs its standard input in a new root. apt-get keeps the packages that it has fetched.
@@ -40,18 +98,12 @@ measure() {
   mkdir "$root"
   tar -C "$root" -xf "$scratch/bare.tar"
   bare=$(du -xsm "$root" | cut -f1)
-  # As on a machine.
-  mount -t proc proc "$root/proc"
-  mount --rbind /sys "$root/sys"
-  mount --make-rslave "$root/sys"
-  mount -t tmpfs tmpfs "$root/run"
-  cp /etc/resolv.conf "$root/etc/" 2> /dev/null || true
+  boot "$root"
   "copy_$way" "$root"
   mkdir -p "$cgroup"
   cat > "$root/steps"
   start=$SECONDS
-  env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
-    CGROUP="$cgroup" chroot "$root" bash -e /steps > "$scratch/$way.log" 2>&1 || { tail -n 20 "$scratch/$way.log" >&2; die "$way: failed"; }
+  in_root "$root" bash -e /steps > "$scratch/$way.log" 2>&1 || { tail -n 20 "$scratch/$way.log" >&2; die "$way: failed"; }
   printf '%-10s %8d %8.0f %8d\n' "$way" $((SECONDS - start)) \
     "$(find "$root/var/cache/apt/archives" -name '*.deb' -printf '%s\n' | awk '{ sum += $1 } END { print sum / 1000000 }')" \
     $(($(du -xsm "$root" | cut -f1) - bare))

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installs the packages that libnetmeter needs on Debian 12; all are Debian's own.
+# Installs the packages that libnetmeter needs on Debian 12 or 13; all are Debian's own.
 #
 #   install_packages.sh compile  to build everything
 #   install_packages.sh core     to run test/run.sh --core
@@ -48,16 +48,16 @@ CORE_TEST_PACKAGES=(
   # containers and units by a real runtime and a real manager
   crun systemd libcap2-bin python3-yaml
   # real clients; Python's are from PyPI
-  golang-go cmake make pkgconf musl-tools iptables python3-venv python3-pip libclang-rt-14-dev
+  golang-go cmake make pkgconf musl-tools iptables python3-venv python3-pip libclang-rt-dev
   # compares the library and its headers with the last release
   abigail-tools
-  # the style of the sources; the layout depends on the version
-  clang-format-14 shellcheck
+  # the style of the sources
+  shellcheck
 )
 TEST_PACKAGES=(
   "${CORE_TEST_PACKAGES[@]}"
   # Prometheus and promtool, a sniffer, a terminal for netmeter top, a client in Rust
-  prometheus tcpdump tmux rustc clang-tidy-14
+  prometheus tcpdump tmux rustc clang-tidy
   # clients behind a gateway: leases, and WireGuard without a kernel module
   dnsmasq-base udhcpc wireguard-tools wireguard-go
   # an apt repository; what docs/fleet.md rolls out and alerts with

@@ -8,6 +8,7 @@ import fcntl
 import os
 import pwd
 import shutil
+import sys
 import time
 
 import lab
@@ -16,6 +17,8 @@ CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 DAY = 86400
 # For a package without a wheel, such as prometheus_client 0.3.1, which Magma pins.
 FROM_SOURCE = ("--use-pep517",)
+# The first with wheels for the Python of Debian 12, and for that of Debian 13.
+OLD_GRPCIO = "==1.49.1" if sys.version_info < (3, 12) else "==1.66.2"
 
 
 def cache(*path):

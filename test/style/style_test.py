@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a review need not look at: the layout of every source file.
 
-- clang-format changes no C or C++ file (.clang-format).
+- clang-format, of PyPI, changes no C or C++ file (.clang-format).
 - shellcheck finds nothing in any shell script.
 - No comment goes beyond column 90: clang-format does not break them.
 - Includes between the rooms of lib point one way, and no room of the core includes an
@@ -17,10 +17,15 @@ forgotten. It also runs without Bazel: test/style/style_test.py.
 import os
 import re
 import subprocess
+import sys
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "lib", "testing"))
+import clients
 
+# The layout depends on it, and Debian releases have different ones.
+CLANG_FORMAT = "==14.0.6"
 MOST_COMMENT_COLUMNS = 90
 
 CPP = (".c", ".cc", ".h")
@@ -138,7 +143,8 @@ class StyleTest(unittest.TestCase):
 
     def test_clang_format_changes_nothing(self):
         files = [path for path in self.files if path.endswith(CPP)]
-        status, output = run("clang-format-14", "--dry-run", "-Werror", *files)
+        program = os.path.join(os.path.dirname(clients.make_venv("clang-format", CLANG_FORMAT)), "clang-format")
+        status, output = run(program, "--dry-run", "-Werror", *files)
         self.assertEqual((status, output), (0, ""))
 
     def test_shellcheck_finds_nothing(self):

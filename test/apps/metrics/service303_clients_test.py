@@ -19,8 +19,8 @@ import metrics_lab as m
 
 HERE = os.path.join("test", "apps", "metrics")
 WITH_FAKE_METER = os.path.abspath(os.path.join("bindings", "python", "tests", "with_fake_meter"))
-# Older and newer than Debian's, which is 1.51.
-GRPCIO = ("==1.49.1", "")
+# Beside Debian's.
+GRPCIO = (clients.OLD_GRPCIO, "")
 FILLERS = 4500
 
 
