@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# in_root.sh [--fresh] [--out DIR] SUITE ARCH COMMAND...: runs COMMAND in this tree's
-# sources, in a root of another release, where Bazel builds for ARCH.
+# in_root.sh [--out DIR] SUITE ARCH COMMAND...: runs COMMAND in this tree's sources, in a
+# root of another release, where Bazel builds for ARCH.
 #
 #   packaging/in_root.sh trixie amd64 bazel build //lib/...
 #   packaging/in_root.sh --out /tmp/debs bookworm arm64 packaging/make_debs.sh /out
@@ -10,19 +10,19 @@
 # sources). ARCH is amd64, or arm64, armhf or riscv64, for which a compiler of amd64
 # builds; COMMAND itself runs on amd64. /out in the root is DIR. The root (2 GB) stays in
 # ~/.cache/netmeter and never changes; delete build-SUITE-ARCH there after a change of
-# the packages below. What COMMAND writes is kept beside it for this clone's next
-# COMMAND; --fresh begins without that, and keeps nothing. Needs root and
-# test/install_packages.sh package.
+# the packages below. What COMMAND writes is kept beside it in a layer of this clone, for
+# its next COMMAND; NETMETER_LAYER names another layer, and a layer called "fresh" is
+# empty and not kept. NETMETER_WRAPPER is a program that runs COMMAND (two_builders.sh).
+# Needs root and test/install_packages.sh package.
 set -euo pipefail
 die() { echo "in_root.sh: $*" >&2; exit 1; }
 
 # The mounts and Bazel's server end with this process.
 [ "$(id -u)" = 0 ] || [[ ${1:-} =~ ^(-h|--help|)$ ]] || die "not root"
-fresh='' out='' arguments=("$@")
+out='' arguments=("$@")
 while [[ ${1:-} = -* ]]; do
   case $1 in
-    -h | --help) sed -n '3,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    --fresh) fresh=yes ;;
+    -h | --help) sed -n '3,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --out) out=$(realpath -e -- "${2:-}") || die "--out needs a folder"; shift ;;
     *) die "unknown option '$1' (--help lists them)" ;;
   esac
@@ -78,20 +78,20 @@ fi
 exec 9>&-
 
 # --- what COMMAND sees ------------------------------------------------------------
-if [ -n "$fresh" ]; then
-  work=$(mktemp -d "$cache/fresh.XXXXXX")
-  trap 'umount -R -l "$root" && rm -rf --one-file-system "$work"' EXIT
-else
-  work=$base.$(pwd | sha256sum | cut -c1-8)
-  exec 8> "$work.lock"
-  flock -n 8 || die "another one works in $work"
+work=$base.${NETMETER_LAYER:-$(pwd | sha256sum | cut -c1-8)}
+if [ "${NETMETER_LAYER:-}" = fresh ]; then
+  work=$(mktemp -d "$work.XXXXXX")
+  trap 'umount -R -l "$root" && rm -rf --one-file-system "$work" "$work.lock"' EXIT
 fi
+exec 8> "$work.lock"
+flock -n 8 || die "another one works in $work"
 root=$work/root
 mkdir -p "$root" "$work/upper" "$work/work"
 mount -t overlay -o "lowerdir=$base,upperdir=$work/upper,workdir=$work/work" netmeter "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --make-rslave "$root/dev"
+mount -t tmpfs tmpfs "$root/dev/shm"
 mkdir -p "$root/out"
 [ -z "$out" ] || mount --bind "$out" "$root/out"
 rm -rf --one-file-system "$root/src"
@@ -112,7 +112,7 @@ printf 'build --color=no --curses=no --noshow_progress\n%s\n' "$settings" > "$ro
 # The tree without its history: a program there takes the commit's time from here.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 status=0
-# shellcheck disable=SC2016 # for the inner shell
+# shellcheck disable=SC2016,SC2086 # for the inner shell; a wrapper may have options
 env -i HOME=/root PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "SOURCE_DATE_EPOCH=$epoch" \
-  "NETMETER_ARCH=$arch" chroot "$root" sh -c 'cd /src && exec "$@"' sh "$@" || status=$?
+  "NETMETER_ARCH=$arch" chroot "$root" sh -c 'cd /src && exec "$@"' sh ${NETMETER_WRAPPER:-} "$@" || status=$?
 exit "$status"

@@ -75,6 +75,8 @@ GUEST_PACKAGES=(
   cpio qemu-system-x86 qemu-system-arm
   # roots of arm64
   arch-test qemu-user-static
+  # two builders' packages, compared
+  diffoscope-minimal
 )
 BENCHMARK_PACKAGES=(
   # meters to compare with
