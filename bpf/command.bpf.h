@@ -53,12 +53,12 @@ static __always_inline int run_command(struct __sk_buff *skb) {
       if (skb->len < sizeof(command) + nm_config.info_size) return -1;
       /* Readers must drop what they derived from the old info: without the suffixes of
        * the new one, a name on the wire has another label. */
-      COUNT(moves, 1);
+      count_move();
       closed = info->closed;
       error =
           bpf_skb_load_bytes(skb, sizeof(command), info, nm_config.info_size);
       info->closed = closed;
-      COUNT(moves, 1);
+      count_move();
       return error ? -1 : 0;
     case NM_COMMAND_CLOSE:
       *(volatile __u32 *)&info->closed = 1;

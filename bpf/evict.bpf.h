@@ -13,8 +13,8 @@
  *
  * One run folds one slot, or forgets one name, and a program runs to its end even if the
  * loader dies. So no total is ever lost or counted twice. A run makes nm_stats.moves odd
- * at its beginning and even at its end, by atomic adds, which are barriers. A reader that
- * overlaps sees that, and reads again.
+ * at its beginning and even at its end (count_move()). A reader that overlaps sees that,
+ * and reads again.
  *
  * Only the loader deletes keys from nm_series and nm_name_ids, and only between its waits
  * for all running programs. The kernel may give the entry of a deleted key to the next
@@ -117,7 +117,7 @@ NM_GLOBAL int nm_fold_slot(__u32 slot, __u32 user) {
   if (!head.service || head.kind == NM_KIND_UNATTRIBUTED ||
       head.kind == NM_KIND_OVERFLOW || head.kind == NM_KIND_EVICTED)
     return -1;
-  COUNT(moves, 1);
+  count_move();
   to = nm_evicted_slot(head.word, slot);
   if (to && to != slot) {
     for (__u32 i = 0; i < NM_MAX_CELLS; i++) {
@@ -126,7 +126,7 @@ NM_GLOBAL int nm_fold_slot(__u32 slot, __u32 user) {
     }
     nm_fold_tcp(slot, to);
   }
-  COUNT(moves, 1);
+  count_move();
   if (!to) return -1;
   COUNT(series_evicted, 1);
   account = user ? user_of(user) : NULL;
@@ -147,9 +147,9 @@ NM_GLOBAL int nm_forget_name(__u32 id) {
   if (account) give_back(&account->names);
   wire_names = bpf_map_lookup_elem(&nm_wire_names, &id);
   if (wire_names) *wire_names = 0;
-  COUNT(moves, 1);
+  count_move();
   *(volatile __u16 *)&name->length = 0;
-  COUNT(moves, 1);
+  count_move();
   COUNT(names_used, -1);
   COUNT(names_evicted, 1);
   return bpf_map_push_elem(&nm_free_names, &id, BPF_ANY) ? -1 : 0;

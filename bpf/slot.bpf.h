@@ -199,7 +199,10 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
   cell = cell_of_slot(slot);
   if (cell) write_head(cell, word);
   cell = shared_cell(slot);
-  if (cell && write_head(cell, word)) COUNT(heads, 1);
+  if (cell && write_head(cell, word)) {
+    order_writes(); /* a reader that sees the number looks for the head once */
+    COUNT(heads, 1);
+  }
   if (head.transport == NM_TRANSPORT_TCP) {
     tcp = tcp_of_slot(slot);
     if (tcp) write_head(tcp, word);
