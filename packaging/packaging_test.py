@@ -15,6 +15,7 @@ import tempfile
 import unittest
 
 LOADER = os.path.abspath("lib/netmeter_loader/netmeter-loader")
+EXPORTER = os.path.abspath("lib/apps/exporter/netmeter-exporter")
 
 DASHBOARD = "packaging/grafana/netmeter.json"
 # Of netmeter cost --prometheus; all others are in publish.h.
@@ -141,6 +142,28 @@ class PackagingTest(unittest.TestCase):
             for unit in units:
                 if unit.endswith(".timer"):
                     self.assertIn(unit.replace(".timer", ".service"), units)
+
+    # The branch of Magma, as packaging/magma/apply.sh makes it, uses files, units and
+    # commands of these packages.
+    def test_the_patch_for_magma_fits_the_packages(self):
+        patch = read("packaging/magma/0001-kernsnoopd-is-netmeter-exporter.patch")
+        self.assertLessEqual(patch.count("\n"), 500)
+        added = "\n".join(re.findall(r"^\+(?!\+\+)(.*)", patch, re.M))
+        files = read("packaging/debian/netmeter-loader.install") + read("packaging/debian/netmeter-exporter.install")
+        for path in re.findall(r"usr/(?:bin|sbin|share)/netmeter\S*", added):
+            self.assertIn(path.rstrip("',\""), files.split())
+        ours = read("packaging/debian/netmeter-loader.netmeter.service")
+        load = re.search(r"^ExecStart=(/usr/sbin/netmeter-loader load .*)", ours, re.M)[1]
+        config, made = re.search(r"--config (\S+)", load)[1], "/run/netmeter-magma.yml"
+        convert = "/usr/share/netmeter/magma_config.py --config %s --output %s" % (config, made)
+        load = load.replace(config, made)
+        commands = [("StartPre", convert), ("Start", ""), ("Start", load), ("Reload", ""), ("Reload", convert), ("Reload", load)]
+        drop_in = re.search(r"\+\[Service\]\n((?:\+Exec.*\n)+)", patch)[1]
+        self.assertEqual(drop_in, "".join("+Exec%s=%s\n" % command for command in commands))
+        # The usage is right, and there is no meter.
+        exporter = re.search(r"^ExecStart=/usr/bin/netmeter-exporter (.*)", added, re.M)[1].split()
+        self.assertEqual(run(EXPORTER, *exporter, "--estimate", "--pin-dir", "/nowhere")[0], 1)
+        self.assertEqual(run(EXPORTER, *exporter, "--wrong")[0], 2)
 
     def verify_a_boot(self, unit):
         """What systemd says of a boot with this netmeter.service, in a cloud."""

@@ -4,17 +4,21 @@
 as a scrape target, with default options. Prints what each upload has, and what it costs in
 a month, beside kernsnoopd's families for the same 38 rows.
 
-  bazel build //lib/netmeter_loader:netmeter-loader //lib/apps/netmeter:netmeter //lib/apps/exporter:netmeter-exporter
+  bazel build //lib/netmeter_loader:all //lib/apps/netmeter //lib/apps/exporter:all
   test/apps/metrics/magma_collector.py MAGMA
 
-MAGMA is a tree of Magma, of which orc8r/gateway/python/magma and orc8r/protos are used. Not
-a part of test/run.sh, as Magma is not among Debian's packages. As root; exits with 0 if all
-families arrive. Three modules of other people are replaced: sentry, requests, snowflake."""
+MAGMA is a tree of Magma, of which orc8r/gateway/python/magma, orc8r/protos and
+lte/gateway/configs are used. If it has the branch of packaging/magma/apply.sh, the static
+exporter also runs as its unit starts it. Not a part of test/run.sh, as Magma is not among
+Debian's packages. As root; exits with 0 if all families arrive. Three modules of other
+people are replaced: sentry, requests, snowflake."""
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -30,11 +34,8 @@ SCRAPED = "http://127.0.0.1:9384/metrics"
 # Of abi.h.
 NM_SOL, NM_SERVICE = 0x6E74, 3
 
-CONTROL_PROXY = "local_port: 8443\ncloud_address: controller.magma.test\nproxy_cloud_connections: True\n"
-REGISTRY = """services:
-  control_proxy: {ip_address: 127.0.0.1, port: 50053}
-  kernsnoopd: {ip_address: 127.0.0.1, port: 50084}
-"""
+CONFIGS = "/lte/gateway/configs"
+UNIT = "/lte/gateway/deploy/roles/magma/files/systemd/magma_kernsnoopd.service"
 
 
 def generate(magma, folder):
@@ -116,14 +117,31 @@ def check_labels(container, name):
             assert name in [pair.name for pair in metric.label], family.name
 
 
+@contextlib.contextmanager
+def run_exporter(lab, program, *options):
+    exporter = subprocess.Popen([lab.path("lib/apps/exporter/" + program), *options])
+    try:
+        lab.wait_for(lambda: lab.run("ss", "-Hltn", "sport", "=", ":50084"), "the exporter")
+        yield
+    finally:
+        exporter.terminate()
+        exporter.wait()
+
+
+def options_of_the_unit(path):
+    with open(path, encoding="utf-8") as file:
+        return re.search(r"^ExecStart=/usr/bin/netmeter-exporter (.*)", file.read(), re.M)[1].split()
+
+
 def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     magma = os.path.abspath(sys.argv[1])
     os.chdir(os.path.join(ROOT, "bazel-bin"))
-    sys.path.insert(0, os.path.join(ROOT, "lib/testing"))
+    sys.path[:0] = [os.path.join(ROOT, "lib/testing"), os.path.join(ROOT, "packaging/magma")]
     import clients
     import lab
+    import magma_config
 
     venv = os.path.dirname(os.path.dirname(clients.make_venv("prometheus_client", "==0.3.1", clients.FROM_SOURCE)))
     lab.private_network()
@@ -133,9 +151,6 @@ def main():
     logging.getLogger().addHandler(type("Keep", (logging.Handler,), {"emit": lambda _, record: errors.append(record)})())
     with tempfile.TemporaryDirectory() as folder:
         generate(magma, folder)
-        for name, text in (("control_proxy", CONTROL_PROXY), ("service_registry", REGISTRY)):
-            with open(os.path.join(folder, name + ".yml"), "w", encoding="utf-8") as file:
-                file.write(text)
         sys.path[:0] = [folder, magma + "/orc8r/gateway/python"]
         sys.path.insert(0, os.path.join(venv, "lib", "python%d.%d" % sys.version_info[:2], "site-packages"))
         replace_modules()
@@ -145,30 +160,39 @@ def main():
         from orc8r.protos.metricsd_pb2 import MetricsContainer
 
         errors.clear()  # of the import: Magma is not installed here
-        service_configs.CONFIG_DIR = service_configs.CONFIG_OVERRIDE_DIR = folder
+        service_configs.CONFIG_DIR, service_configs.CONFIG_OVERRIDE_DIR = magma + CONFIGS, folder
+        config = {}
+        magma_config.merge(config, magma + CONFIGS, folder)
         cloud = Cloud(grpc, MetricsContainer)
         meter = lab.Meter("collector")
         try:
-            meter.load()
+            meter.load(config)
             meter.inside(make_rows, there)
-            exporter = subprocess.Popen([lab.path("lib/apps/exporter/netmeter-exporter"), "--pin-dir", meter.pin_dir, "--service303", "127.0.0.1:50084", "--families", "default"])
-            lab.wait_for(lambda: lab.run("ss", "-Hltn", "sport", "=", ":50084"), "the exporter")
-            size, container = upload(metrics_collector, cloud, ["kernsnoopd"], [])
-            report("Service303, default options", size, container)
-            check_labels(container, "service")
-            arrived = {family.name: len(family.metric) for family in container.family}
-            assert arrived["magma_bytes_sent_total"] == ROWS and "netmeter_up" in arrived, arrived
-            theirs = as_kernsnoopd(container)
-            report("the same rows, as kernsnoopd publishes them", theirs.ByteSize(), theirs)
-            target = metrics_collector.ScrapeTarget(url=SCRAPED, name="netmeter", interval=1)
-            size, container = upload(metrics_collector, cloud, [], [target])
-            report("/metrics as a scrape target", size, container)
-            check_labels(container, "scrape_target")
-            page = urllib.request.urlopen(SCRAPED).read().decode()
-            published = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
-            assert {family.name for family in container.family} == published
-            exporter.terminate()
-            exporter.wait()
+            with run_exporter(lab, "netmeter-exporter", "--pin-dir", meter.pin_dir, "--service303", "127.0.0.1:50084", "--families", "default"):
+                size, container = upload(metrics_collector, cloud, ["kernsnoopd"], [])
+                report("Service303, default options", size, container)
+                check_labels(container, "service")
+                arrived = {family.name: len(family.metric) for family in container.family}
+                assert arrived["magma_bytes_sent_total"] == ROWS and "netmeter_up" in arrived, arrived
+                theirs = as_kernsnoopd(container)
+                report("the same rows, as kernsnoopd publishes them", theirs.ByteSize(), theirs)
+                target = metrics_collector.ScrapeTarget(url=SCRAPED, name="netmeter", interval=1)
+                size, container = upload(metrics_collector, cloud, [], [target])
+                report("/metrics as a scrape target", size, container)
+                check_labels(container, "scrape_target")
+                page = urllib.request.urlopen(SCRAPED).read().decode()
+                published = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
+                assert {family.name for family in container.family} == published
+            if os.path.exists(magma + UNIT):
+                magmad = service_configs.load_service_config("magmad")
+                assert "kernsnoopd" in magmad["magma_services"]
+                polled = [name for name in magmad["metricsd"]["services"] if name == "kernsnoopd"]
+                with run_exporter(lab, "netmeter-exporter-static", "--pin-dir", meter.pin_dir, *options_of_the_unit(magma + UNIT)):
+                    size, container = upload(metrics_collector, cloud, polled, [])
+                report("the branch: its unit, polled by its magmad.yml", size, container)
+                check_labels(container, "service")
+                arrived = {family.name: len(family.metric) for family in container.family}
+                assert arrived["magma_bytes_sent"] == ROWS, arrived
         finally:
             meter.close()
             cloud.server.stop(None)
