@@ -394,6 +394,7 @@ inline ExpectedService ReferenceScript(std::string_view path) {
   path.remove_suffix(kTail.size());
   const size_t slash = path.rfind('/');
   if (slash != std::string_view::npos) path.remove_prefix(slash + 1);
+  if (path == "." || path == "..") return service;
   if (!path.empty() && path.size() <= NM_NAME_BYTES) {
     service.how = kScript;
     service.name = std::string(path);

@@ -9,13 +9,15 @@
 #   --seed N      the seed of libFuzzer's random numbers (default 1, so that two runs are
 #                 equal; 0: another one each time)
 #   --keep DIR    compile there, and keep the findings
+#   --merge       add to corpus/ the inputs that reached other code than those there
 #
-# The seeds in corpus/ are the first bytes of real clients. A finding is printed, and its
-# input kept. The last line is "N passed, N failed", one per target; exits with 0 if
-# none failed. Two targets run at a time.
+# build.sh compiles the fuzzers, with CXXFLAGS and LIB_FUZZING_ENGINE if they are set. The
+# seeds in corpus/ are the first bytes of real clients, and what --merge has added. A
+# finding is printed, and its input kept. The last line is "N passed, N failed", one per
+# target; exits with 0 if none failed. Two targets run at a time.
 #
-# --runs 10000000, which a parser of foreign bytes should see, works for any target. A
-# busy core of a small machine does, in a second:
+# A release needs --seconds 3600: four hours. --runs 10000000, which a parser of foreign
+# bytes should see, works for any target. A small machine's busy core does, in a second:
 #
 #   wire_name 28000                                           10 minutes for 10 million
 #   http_request 12000, http 11000                            15 minutes
@@ -24,23 +26,11 @@
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 cd "$root" || exit 1
-usage() { sed -n '3,23s/^# \{0,1\}//p' test/fuzz/run.sh; }
+usage() { sed -n '3,25s/^# \{0,1\}//p' test/fuzz/run.sh; }
 
-# TARGET: its sources, default executions, longest input
-declare -A sources=(
-  [h2]=lib/reader/wire_name.cc
-  [tls]=''
-  [http]=''
-  [command_line]='lib/loader/processes.cc lib/base/proc.cc'
-  [wire_name]=lib/reader/wire_name.cc
-  [grpc]='lib/apps/exporter/grpc_session.cc lib/apps/exporter/output_queue.cc lib/apps/exporter/reply_cache.cc'
-  [http_request]='lib/apps/exporter/http_peer.cc lib/apps/exporter/output_queue.cc'
-)
-read -ra libraries < <(pkg-config --libs libnghttp2 absl_statusor absl_strings zlib)
-declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [http_request]=100000)
-declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [http_request]=512)
+declare -A default_runs=([grpc]=3000) # others: 100000
 
-runs='' seconds='' seed=1 keep='' targets=()
+runs='' seconds='' seed=1 keep='' merge='' targets=()
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
@@ -53,12 +43,16 @@ while [ $# -gt 0 ]; do
     --keep)
       [ -n "${2:-}" ] || { echo "run.sh: --keep needs a folder" >&2; exit 2; }
       keep=$2; shift 2 ;;
+    --merge) merge=yes; shift ;;
     *)
-      [[ $1 =~ ^[a-z]([a-z0-9_]*)$ && -v sources[$1] ]] || { echo "run.sh: no option or target: $1 (--help tells)" >&2; exit 2; }
+      [[ $1 =~ ^[a-z][a-z0-9_]*$ && -e test/fuzz/fuzz_$1.cc ]] || { echo "run.sh: no option or target: $1 (--help tells)" >&2; exit 2; }
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc http_request)
+if [ ${#targets[@]} = 0 ]; then
+  targets=(test/fuzz/fuzz_*.cc)
+  targets=("${targets[@]#*/fuzz_}") targets=("${targets[@]%.cc}")
+fi
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1
@@ -82,11 +76,7 @@ stat_of() { awk -v name="stat::$1:" '$1 == name { print $2 }' "$2"; }
 # fuzz TARGET: its last line says "passed" or "FAILED".
 fuzz() {
   local target=$1 log=$work/$1.log limit started done_runs
-  # shellcheck disable=SC2086 # lists of words
-  if ! clang++ -std=c++17 -O2 -g -fno-omit-frame-pointer \
-    -Wall -Wextra -Werror -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-    -iquote . -I include -DNETMETER_FROM_SOURCE "test/fuzz/fuzz_$target.cc" ${sources[$target]} \
-    -o "$work/fuzz_$target" "${libraries[@]}" > "$log" 2>&1; then
+  if ! OUT=$work test/fuzz/build.sh "$target" > "$log" 2>&1; then
     cat "$log"
     echo "FAILED fuzz_$target: does not compile"
     return
@@ -94,14 +84,14 @@ fuzz() {
   if [ -n "$seconds" ]; then
     limit=-max_total_time=$seconds
   else
-    limit=-runs=${runs:-${default_runs[$target]}}
+    limit=-runs=${runs:-${default_runs[$target]:-100000}}
   fi
   mkdir -p "$work/$target"
   started=$SECONDS
   # The quarantine for freed memory has 8 MiB: an execution uses kilobytes, and the
   # default of 256 MiB costs half of the time.
   if ASAN_OPTIONS=strict_string_checks=1:quarantine_size_mb=8 UBSAN_OPTIONS=print_stacktrace=1 \
-    "$work/fuzz_$target" "$limit" "-seed=$seed" "-max_len=${longest[$target]}" -timeout=10 \
+    "$work/fuzz_$target" "$limit" "-seed=$seed" "-max_len=$(sed -n 's/^max_len = //p' "$work/fuzz_$target.options")" -timeout=10 \
     -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 -reload=0 "-artifact_prefix=$work/$target-" \
     "$work/$target" "test/fuzz/corpus/$target" > "$log" 2>&1 < /dev/null; then
     done_runs=$(stat_of number_of_executed_units "$log")
@@ -109,6 +99,10 @@ fuzz() {
     if [ -z "$seconds" ] && [ "${done_runs:-0}" -lt "${limit#-runs=}" ]; then
       echo "FAILED fuzz_$target: ${done_runs:-0} executions only"
     else
+      if [ -n "$merge" ]; then
+        "$work/fuzz_$target" -merge=1 -use_counters=0 "test/fuzz/corpus/$target" "$work/$target" >> "$log" 2>&1 < /dev/null ||
+          echo "fuzz_$target: cannot merge its corpus"
+      fi
       echo "passed fuzz_$target: $done_runs executions in $((SECONDS - started)) s, $(stat_of average_exec_per_sec "$log") a second"
     fi
   else
