@@ -216,14 +216,14 @@ static __always_inline void on_retransmit(struct bpf_sock_ops *ops,
   slot = owner->counted;
   if (!slot) slot = kept_slot(state_of_socket(stored, cookie));
   tcp = slot ? tcp_of_slot(slot) : NULL;
-  if (!tcp && !stored) stored = store_owner(sk, cookie);
-  if (stored) {
-    stored->timeouts += timeouts;
-    stored->retransmitted_segments += segments;
-    if (tcp) count_waiting(stored, tcp);
-  } else if (tcp) {
-    add_retransmits(tcp, timeouts, segments);
-  }
+  /* Each pointer alone: of `!tcp && !stored` clang 19 makes an OR of both, which the
+   * verifier refuses. */
+  if (tcp && !stored) return add_retransmits(tcp, timeouts, segments);
+  if (!stored) stored = store_owner(sk, cookie);
+  if (!stored) return;
+  stored->timeouts += timeouts;
+  stored->retransmitted_segments += segments;
+  if (tcp) count_waiting(stored, tcp);
 }
 
 /* A connection is over. Its owner is in `entry` or is stored. */

@@ -74,8 +74,8 @@ void Lab::Configure(const LinkSetup& setup) {
 
 void Lab::Apply(const LinkSetup& setup) {
   for (const auto& [end, link, offload] :
-       {std::make_tuple(&client, "c0", setup.offload),
-        std::make_tuple(&server, "s0", setup.server_offload)}) {
+       {std::tuple(&client, "c0", setup.offload),
+        std::tuple(&server, "s0", setup.server_offload)}) {
     end->SetFeatures(link, kOffloads, offload);
     if (setup.checksums) end->SetFeatures(link, {"tx-checksum"}, true);
     end->SetGsoMaxSegments(link, offload || setup.gso_packets ? 65535 : 1);
@@ -84,9 +84,9 @@ void Lab::Apply(const LinkSetup& setup) {
   xdp_[0] = UniqueFd();
   xdp_[1] = UniqueFd();
   for (const auto& end :
-       {std::make_pair(&client, "c0"), std::make_pair(&router_a, "a0"),
-        std::make_pair(&router_a, "a1"), std::make_pair(&router_b, "b0"),
-        std::make_pair(&router_b, "b1"), std::make_pair(&server, "s0")})
+       {std::pair(&client, "c0"), std::pair(&router_a, "a0"),
+        std::pair(&router_a, "a1"), std::pair(&router_b, "b0"),
+        std::pair(&router_b, "b1"), std::pair(&server, "s0")})
     end.first->SetMtu(end.second, setup.mtu);
   if (middle != nullptr)
     for (const char* link : {"f0", "f1"}) middle->SetMtu(link, setup.mtu);

@@ -316,11 +316,12 @@ class FlowsCommand : public Command {
 
   // netmeter-ipfix knows the defaults.
   std::vector<std::string> IpfixArguments() const {
+    const std::pair<const char*, const std::string*> options[] = {
+        {"--protocol", &ipfix_protocol_},
+        {"--domain", &ipfix_domain_},
+        {"--enterprise", &ipfix_enterprise_}};
     std::vector<std::string> arguments;
-    for (const auto& [option, value] :
-         {std::make_pair("--protocol", &ipfix_protocol_),
-          std::make_pair("--domain", &ipfix_domain_),
-          std::make_pair("--enterprise", &ipfix_enterprise_)}) {
+    for (const auto& [option, value] : options) {
       if (value->empty()) continue;
       arguments.push_back(option);
       arguments.push_back(*value);
