@@ -4,7 +4,10 @@
 #
 #   --kernels LIST   all (default), or some of: host 5.10 6.1 6.12 7.2 6.1-rt
 #                    7.2+full 7.2+lazy 6.1+nobtf; not in all: 6.12-rt
-#                    5.10+nobtf 6.12+nobtf 7.2+nobtf
+#                    5.10+nobtf 6.12+nobtf 7.2+nobtf; with --guest
+#                    5.10-arm64 6.1-arm64 7.2-arm64
+#   --guest ROOT     a root of Debian for arm64, whose programs these lanes run; --bin
+#                    has tests for arm64 (test/arm64.sh makes both)
 #   --filter GLOB    only these tests (as --gtest_filter); with a - in front: all of a
 #                    lane except these
 #   --bin DIR        bazel-bin of "bazel build //..." (default: bazel-bin)
@@ -31,14 +34,14 @@
 # a kernel missing for any other reason is one. Exits with 0 if nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,32s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,35s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
 declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-backports)
 # Longest first, so that two at a time finish together.
 all=(host 7.2 6.12 6.1 5.10 6.1-rt 7.2+full 7.2+lazy 6.1+nobtf)
-more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf)
+more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf 5.10-arm64 6.1-arm64 7.2-arm64)
 # A soak needs all at once: an emulated guest is too slow for it, and so is this kernel
 # beside a guest. test/run.sh runs test/soak.sh for a short time afterwards.
 plain_filter='*-SoakTest.*'
@@ -71,14 +74,14 @@ nobtf_filter='LoadTest.*:*LinkTest.*OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*
 modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   l2tp_ip l2tp_ip6
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel
-  xfrm_user esp4 esp6 authenc echainiv drbg jitterentropy_rng
-  vxlan tls gcm ctr ghash_generic aes_generic
+  sha512_generic ctr xfrm_user esp4 esp6 authenc echainiv drbg jitterentropy_rng
+  vxlan tls gcm ghash_generic aes_generic
   nf_tables nft_counter nft_compat nft_chain_nat xt_nat xt_MASQUERADE xt_REDIRECT xt_TEE xt_tcpudp
   inet_diag tcp_diag udp_diag raw_diag mptcp_diag sctp_diag)
 programs=(ip tc ss ethtool bpftool sysctl iptables ip6tables)
 
 kernels=all filter='*' bin=bazel-bin out='' seconds=1500 vms=2 beside='' fetch=
-cpus=2 kernel_arguments='' live_options='' core='' alone='' long=
+cpus=2 kernel_arguments='' live_options='' core='' alone='' long='' guest=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
@@ -86,7 +89,7 @@ while [ $# -gt 0 ]; do
     --core) core=yes; shift; continue ;;
     --live-test-alone) alone=yes; shift; continue ;;
     --long) long=yes; shift; continue ;;
-    --kernels | --filter | --bin | --out | --timeout | --vms | --beside | --cpus | --kernel-arguments | --live-options) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    --kernels | --filter | --bin | --out | --timeout | --vms | --beside | --cpus | --kernel-arguments | --live-options | --guest) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
   esac
   case $1 in
@@ -100,22 +103,25 @@ while [ $# -gt 0 ]; do
     --kernel-arguments) kernel_arguments=$2 ;;
     --live-options) live_options=$2 ;;
     --beside) beside=$2 ;;
+    --guest) guest=$2 ;;
   esac
   shift 2
 done
 if [ "$kernels" = all ]; then lanes=("${all[@]}"); else IFS=, read -ra lanes <<< "$kernels"; fi
 for lane in "${lanes[@]}"; do
   [[ " ${all[*]} ${more[*]} " == *" $lane "* ]] || die "unknown kernel '$lane': all, or of ${all[*]} ${more[*]}"
+  if [[ $lane = *-arm64 ]]; then [ -e "$guest/bin/dash" ] || die "$lane needs --guest: run test/arm64.sh"; fi
 done
 [ "$(id -u)" = 0 ] || die "not root"
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter/kernels
 mkdir -p "$cache"
 
-# folder_of LINE: the folder of its kernel. LINE-rt is another flavour of the suite.
+# folder_of LINE: the folder of its kernel. LINE-rt and LINE-arm64 are other flavours of
+# the suite.
 folder_of() {
   case $1 in
-    *-rt) echo "$cache/${suites[${1%-rt}]}-rt" ;;
+    *-*) echo "$cache/${suites[${1%-*}]}-${1##*-}" ;;
     *) echo "$cache/${suites[$1]}" ;;
   esac
 }
@@ -124,15 +130,15 @@ folder_of() {
 refresh_kernel() {
   local dir flavour=cloud-amd64 refresh=1
   dir=$(folder_of "$1")
-  if [[ $1 = *-rt ]]; then flavour=rt-amd64; fi
+  case $1 in *-rt) flavour=rt-amd64 ;; *-arm64) flavour=cloud-arm64 ;; esac
   if [ -n "$(find "$dir/package" -mmin -1440 2> /dev/null)" ]; then refresh=; fi
-  REFRESH=$refresh FLAVOUR=$flavour "$here/getkernel.sh" "${suites[${1%-rt}]}" "$dir"
+  REFRESH=$refresh FLAVOUR=$flavour "$here/getkernel.sh" "${suites[${1%-*}]}" "$dir"
 }
 
 if [ -n "$fetch" ]; then
   status=0
   for suite in "${!suites[@]}"; do
-    for line in "$suite" "$suite-rt"; do
+    for line in "$suite" "$suite-rt" "$suite-arm64"; do
       [[ " ${lanes[*]} " == *" $line"[\ +]* ]] || continue
       refresh_kernel "$line" || status=1
     done
@@ -158,8 +164,11 @@ for test in "${others[@]}"; do
   [ -x "$bin/$test" ] || die "$test is not in $bin: bazel build //..."
   copied+=(-f "$bin/$test")
 done
-if [ ! -x "$live_test" ] || [ ! -d "$runfiles/libnetmeter" ] || [ -z "$loader" ]; then
-  die "live_test or netmeter-loader is not in $bin: bazel build //..."
+if [ ! -x "$live_test" ] || [ ! -d "$runfiles/libnetmeter" ]; then
+  die "live_test is not in $bin: bazel build //..."
+fi
+if [[ " ${lanes[*]} " == *" host "* ]] && [ -z "$loader" ]; then
+  die "netmeter-loader is not in $bin: bazel build //..."
 fi
 if [ "$kernels" != host ] && [ -z "$static_loader" ]; then
   die "netmeter-loader-static is not in $bin: bazel build //..."
@@ -209,8 +218,8 @@ vm_lane() {
   kernel=$(folder_of "$line")
   get_kernel "$line" "$lane" || return 0
   case $(cat "$kernel/release") in
-    "${line%-rt}".* | "${line%-rt}"-*) ;;
-    *) echo "${suites[${line%-rt}]} carries $(cat "$kernel/release") now" >> "$out/$lane/note" ;;
+    "${line%-*}".* | "${line%-*}"-*) ;;
+    *) echo "${suites[${line%-*}]} carries $(cat "$kernel/release") now" >> "$out/$lane/note" ;;
   esac
   case $lane in
     *+full | *+lazy)
@@ -222,6 +231,7 @@ vm_lane() {
       own=$nobtf_filter
       ;;
     *-rt) own=$realtime_filter ;;
+    *-arm64) options+=(-r "$guest") ;;
   esac
   if [[ $line = 7.* && $own = *-* ]]; then own+=:$evictions; fi
   if [ -z "$long" ] && [[ $own = *-* ]]; then own+=:$seldom; fi
@@ -232,11 +242,11 @@ vm_lane() {
     fi
   done
   for program in "${programs[@]}"; do
-    if command -v "$program" > /dev/null; then options+=(-b "$program"); fi
+    if [ -n "$guest" ] || command -v "$program" > /dev/null; then options+=(-b "$program"); fi
   done
   # iptables loads these for targets such as DROP, and for ports.
-  for extension in /usr/lib/*/xtables/libxt_{standard,tcp,udp,DNAT,SNAT,MASQUERADE,REDIRECT,TEE}.so; do
-    if [ -e "$extension" ]; then options+=(-f "$extension:$extension"); fi
+  for extension in "$guest"/usr/lib/*/xtables/libxt_{standard,tcp,udp,DNAT,SNAT,MASQUERADE,REDIRECT,TEE}.so; do
+    if [ -e "$extension" ]; then options+=(-f "$extension:${extension#"$guest"}"); fi
   done
   # The dynamic linker takes most of an emulated guest's time.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \

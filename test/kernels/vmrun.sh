@@ -195,8 +195,9 @@ if [ -z "${CPU:-}" ] && [ $((major * 1000 + minor)) -lt 6018 ]; then cpu+=,-cx16
 system=qemu-system-x86_64 board=q35 console=ttyS0
 output=(-serial "file:$work/output")
 if [ "$machine" = AArch64 ]; then
-  # A CPU without pointer authentication, which is slow to emulate.
-  system=qemu-system-aarch64 board=virt console=ttyAMA0 cpu=${CPU:-cortex-a72}
+  # A server's CPU, with LSE atomics and without pointer authentication, which is slow to
+  # emulate.
+  system=qemu-system-aarch64 board=virt console=ttyAMA0 cpu=${CPU:-neoverse-n1}
   output=(-chardev "file,id=output,path=$work/output" -device "pci-serial,chardev=output")
 fi
 # cryptomgr.notests: the kernel tests its own cryptography at the start and with each
