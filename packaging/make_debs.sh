@@ -26,11 +26,19 @@ cd "$source"
 for tool in dh help2man lintian dh_python3; do
   command -v "$tool" > /dev/null || die "no $tool (run: test/install_packages.sh package)"
 done
-version=$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)
-[ "${version%-*}" = "$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)" ] ||
-  die "packaging/debian/changelog has version $version, include/netmeter/netmeter.h another one"
+version=$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)
+# A package for a newer release of the distribution has the higher version, so an upgrade
+# of the distribution takes it, and the files of all releases fit into one directory.
+# Static programs come first: they are for the releases before these.
+# shellcheck source=/dev/null
+release=$(. /etc/os-release && case $ID in
+  debian) echo "${VERSION_ID:++deb$VERSION_ID}" ;;
+  ubuntu) echo "+ubuntu$VERSION_ID" ;;
+esac)
+version+=-1${static:++0static}
+[ -n "$static" ] || version+=$release
 [ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2> /dev/null) ||
-  SOURCE_DATE_EPOCH=$(dpkg-parsechangelog -l packaging/debian/changelog -S Timestamp)
+  SOURCE_DATE_EPOCH=$(stat -c %Y CHANGELOG.md) # of the source archive
 export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8
 umask 022
 
@@ -50,16 +58,55 @@ if [ -n "$static" ]; then
   # They are what the packages are for.
   ignored=(--suppress-tags "statically-linked-binary,embedded-library")
 fi
-bazel build "${options[@]}" "${targets[@]}"
-build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
-bazel shutdown # its server would keep some hundred megabytes of memory
-
+# built_using TARGET...: Debian's source packages whose code is in the programs: that of
+# headers, and in static programs that of archives. Becomes the field Static-Built-Using,
+# from which make_release.sh makes the bill of materials.
+built_using() {
+  local library name file names
+  for library in $(bazel query "deps(set($*)) intersect //third_party:all" 2> /dev/null | sed 's|.*:||') ${static:+runtime}; do
+    names=${static:+$library}
+    case $library in
+      cli11) echo libcli11-dev ;;
+      nlohmann_json) echo nlohmann-json3-dev ;;
+      protozero) echo libprotozero-dev ;;
+      pybind11) echo pybind11-dev ;;
+      absl_*) echo libabsl-dev; names="" ;;
+      libbpf) names=${static:+bpf elf z zstd} ;;
+      ncursesw) names=${static:+ncursesw tinfo} ;;
+      runtime) names="c m stdc++ gcc gcc_eh" ;;
+      yaml_cpp) names=${static:+yaml-cpp} ;;
+      zlib) names=${static:+z} ;;
+    esac
+    for name in $names; do
+      file=$("${NETMETER_CXX:-g++}" -print-file-name="lib$name.a")
+      [ ! -e "$file" ] || dpkg -S "$(realpath "$file")" | sed 's/: .*//'
+    done
+  done | sort -u | xargs -r dpkg-query -W -f "\${source:Package} (= \${source:Version})\n" | sort -u | paste -sd, | sed 's/,/, /g'
+}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+bazel build "${options[@]}" "${targets[@]}"
+build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
+for pair in "netmeter-loader //lib/netmeter_loader:netmeter-loader //lib/apps/fds:netmeter-fds" "netmeter //lib/apps/netmeter" \
+  "netmeter-exporter //lib/apps/exporter:netmeter-exporter" "netmeter-ipfix //lib/apps/ipfix:netmeter-ipfix" \
+  "libnetmeter1 //lib/capi" "libnetmeter-dev //lib/capi" "python3-netmeter //bindings/python:netmeter/_netmeter.so"; do
+  # shellcheck disable=SC2086 # words
+  echo "${pair%% *}: $(built_using ${pair#* })"
+done > "$scratch/built-using"
+bazel shutdown # its server would keep some hundred megabytes of memory
+
 # A fixed folder name; dpkg-buildpackage writes beside the folder.
 tree=$scratch/netmeter
 mkdir "$tree"
 cp -a packaging/debian "$tree/debian"
+mv "$scratch/built-using" "$tree/built-using"
+cat > "$tree/debian/changelog" << END
+netmeter ($version) unstable; urgency=medium
+
+  * Release ${version%-*}: changelog.gz says what is new.
+
+ -- The libnetmeter Authors <libnetmeter@users.noreply.github.com>  $(date -Rud "@$SOURCE_DATE_EPOCH")
+END
 cp -a packaging/man "$tree/man"
 packaging/man/reference.py "$tree/man"
 # --help and the man pages refer to these.

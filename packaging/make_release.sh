@@ -1,113 +1,208 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Makes a release of this tree:
+# Makes a release of this clone's commit:
 #
-#   packaging/make_release.sh [--check | --snapshot] [--apt-key KEY] [DIR]
+#   packaging/make_release.sh [--dry-run] [--only ROW,...] [--key KEY] VERSION [DIR]
 #
-# Checks that all versions agree, then makes the sources, the Debian packages (with
-# lintian), the static programs and wheels, with their SHA256SUMS, in DIR (default
-# packaging/build/VERSION). DIR is empty, or has the output of an earlier run, which is
-# replaced. A release needs a commit whose CHANGELOG.md has the date of the version;
-# --snapshot takes the tree as it is. --check only compares the versions. --apt-key makes
-# DIR an apt repository, signed by this secret key of your gpg (docs/fleet.md).
-# CONTRIBUTING.md has the steps around it. Needs test/install_packages.sh package, and
-# PyPI. NETMETER_BAZEL_OPTIONS replaces Bazel's "-c opt".
+# CHANGELOG.md gets the day of the commit, in a commit of its own. From that one come the
+# source archive, the packages of each ROW below, static programs, wheels, a bill of
+# materials (SPDX), release notes and SHA256SUMS with its signature: in DIR (default
+# packaging/build/VERSION), which is also an apt repository for each release of a
+# distribution (docs/fleet.md). At the end the branch and the signed tag vVERSION take
+# the commit; after an error nothing has changed. --key is a secret key of your gpg. DIR
+# is empty, or has the output of an earlier run, which is replaced.
+#
+#   bookworm-amd64 bookworm-arm64 trixie-amd64 noble-amd64
+#   static-amd64 static-arm64 wheels
+#
+# --dry-run makes everything but the commit and the tag, and prints why a release would be
+# refused. --only: these rows, for a trial. CONTRIBUTING.md has the steps around it. Needs
+# root, test/install_packages.sh guests, and PyPI.
 set -euo pipefail
 
 die() { echo "make_release.sh: $*" >&2; exit 1; }
+rows=(bookworm-amd64 bookworm-arm64 trixie-amd64 noble-amd64 static-amd64 static-arm64 wheels)
 
-way=release directory='' key=''
+dry='' key='' only='' words=()
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --check | --snapshot) way=${1#--} ;;
-    --apt-key) [ -n "${2:-}" ] || die "--apt-key needs a KEY of gpg --list-secret-keys"; key=$2; shift ;;
+    -h | --help) sed -n '3,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --dry-run) dry=yes ;;
+    --key) [ -n "${2:-}" ] || die "--key needs a KEY of gpg --list-secret-keys"; key=$2; shift ;;
+    --only) [ -n "${2:-}" ] || die "--only needs some of: ${rows[*]}"; only=$2; shift ;;
     -*) die "unknown option '$1' (--help lists them)" ;;
-    *) [ -z "$directory" ] || die "one DIR, not '$directory' and '$1'"; directory=$1 ;;
+    *) words+=("$1") ;;
   esac
   shift
 done
-[ -z "$directory" ] || directory=$(realpath -m -- "$directory")
+[[ ${#words[@]} =~ ^[12]$ ]] || die "needs VERSION and at most one DIR (--help)"
+version=${words[0]} directory=${words[1]:+$(realpath -m -- "${words[1]}")}
+if [ -n "$only" ]; then
+  IFS=, read -ra chosen <<< "$only"
+  for row in "${chosen[@]}"; do [[ " ${rows[*]} " == *" $row "* ]] || die "no row '$row': ${rows[*]}"; done
+  rows=("${chosen[@]}")
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+directory=${directory:-$PWD/packaging/build/$version}
 
-# --- versions -----------------------------------------------------------------
-version=$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)
-[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "include/netmeter/netmeter.h has no version like 1.2.3: '$version'"
+# --- what a release needs -----------------------------------------------------------
+refused=()
+refuse() {
+  [ -n "$dry" ] || die "$*"
+  refused+=("$*")
+  echo "dry run: a release would refuse: $*"
+}
 # agree FILE FOUND [EXPECTED]
-agree() { [ "$2" = "${3:-$version}" ] || die "$1 says '$2', and include/netmeter/netmeter.h $version"; }
-agree packaging/debian/changelog "$(sed -n '1s/^netmeter (\(.*\)-[0-9]*) .*/\1/p' packaging/debian/changelog)"
-newest=$(grep -m 1 '^## ' CHANGELOG.md)
-agree CHANGELOG.md "$(sed -n 's/^## \[\([^]]*\)\] - .*/\1/p' <<< "$newest")"
+agree() { [ "$2" = "${3:-$version}" ] || refuse "$1 says '$2', not ${3:-$version}"; }
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "'$version' is no version like 1.2.3"
+agree include/netmeter/netmeter.h "$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)"
 agree include/netmeter/sample.h "$(sed -n 's/^ *inline namespace v\([0-9_]*\) {$/\1/p' include/netmeter/sample.h | tr _ .)"
 agree MODULE.bazel "$(sed -n '/^module(/,/^)/s/^ *version = "\(.*\)",$/\1/p' MODULE.bazel)"
+newest=$(grep -m 1 '^## ' CHANGELOG.md)
+agree CHANGELOG.md "$newest" "## [$version] - unreleased"
 # The ABI's major version is in the library's name, the package's, and the symbols'.
 soname=$(sed -n 's/.*soname = "libnetmeter\.so\.\(.*\)",/\1/p' lib/capi/BUILD.bazel)
 agree "packaging/debian/control: libnetmeter" "$(sed -n 's/^Package: libnetmeter\([0-9]*\)$/\1/p' packaging/debian/control)" "$soname"
 agree "lib/capi/exports.lds: NETMETER_" "$(sed -n 's/^NETMETER_\([0-9]*\)\..*/\1/p' lib/capi/exports.lds | tail -n 1)" "$soname"
-echo "version $version, libnetmeter.so.$soname: all agree"
-[ "$way" != check ] || exit 0
 
+[ -z "$only" ] || refuse "--only leaves rows out"
+[ -z "$(git status --porcelain)" ] || refuse "there is what no commit has, and what no release has (git status)"
+branch=$(git symbolic-ref -q --short HEAD) || refuse "no branch is checked out (git switch main)"
+! git rev-parse -q --verify "refs/tags/v$version" > /dev/null || refuse "there is a tag v$version"
+# test/run.sh writes the hash of the tree that passed.
+[ "$(cat "$(git rev-parse --git-path netmeter-tested)" 2> /dev/null)" = "$(git rev-parse 'HEAD^{tree}')" ] ||
+  refuse "this commit's tree has not passed: test/run.sh --kernels all --long"
 if [ -n "$key" ]; then
-  command -v apt-ftparchive > /dev/null || die "no apt-ftparchive (run: test/install_packages.sh package)"
   gpg --batch --list-secret-keys -- "$key" > /dev/null 2>&1 || die "gpg has no secret key '$key' (gpg --list-secret-keys)"
+else
+  refuse "nothing is signed without --key KEY"
 fi
+for tool in apt-ftparchive mmdebstrap; do
+  command -v "$tool" > /dev/null || die "no $tool (run: test/install_packages.sh guests)"
+done
 
-if [ "$way" = release ]; then
-  [[ $newest =~ \ -\ 20[0-9]{2}-[01][0-9]-[0-3][0-9]$ ]] || die "CHANGELOG.md has no day of the release yet: $newest"
-  [ -z "$(git status --porcelain)" ] || die "there is what no commit has (git status)"
-  # test/run.sh writes the hash of the tree that passed.
-  tested=$(git rev-parse --git-path netmeter-tested)
-  [ "$(cat "$tested" 2> /dev/null)" = "$(git rev-parse 'HEAD^{tree}')" ] ||
-    die "this commit's tree has not passed: test/run.sh --kernels all --long"
-fi
-
-directory=${directory:-$PWD/packaging/build/$version}
 # The files of an earlier run are in its SHA256SUMS, and have this project's name or are
 # the indexes of apt.
-earlier() { sed -nE 's/^[0-9a-f]{64}  (InRelease|Packages|[^/]*netmeter[^/]*)$/\1/p' "$directory/SHA256SUMS" 2> /dev/null || true; }
+earlier() { sed -nE 's/^[0-9a-f]{64}  (RELEASE_NOTES\.md|[a-z]+\/(InRelease|Packages)|[^/]*netmeter[^/]*)$/\1/p' "$directory/SHA256SUMS" 2> /dev/null || true; }
 if [ -e "$directory" ]; then
   [ -d "$directory" ] || die "$directory is no directory"
-  foreign=$(cd "$directory" && find . -mindepth 1 -maxdepth 1 -printf '%P\n' | grep -vxF -e SHA256SUMS -f <(earlier) | head -n 1) || true
+  foreign=$(cd "$directory" && find . -mindepth 1 ! -type d -printf '%P\n' | grep -vxF -e SHA256SUMS -e SHA256SUMS.asc -f <(earlier) | head -n 1) || true
   [ -z "$foreign" ] || die "$directory has '$foreign', which no release left there: it must be empty"
 fi
 
-# --- everything ---------------------------------------------------------------
-output=$(mktemp -d)
-trap 'rm -rf "$output"' EXIT
-# gzip -n: two runs on one commit give the same bytes.
-if [ "$way" = release ]; then
-  git archive --format=tar --prefix="netmeter-$version/" HEAD
-else
-  # The sources of the packages.
-  git ls-files -z --cached --others --exclude-standard |
-    tar -c --null --no-recursion --ignore-failed-read --sort=name --owner=0 --group=0 --numeric-owner --transform "s|^|netmeter-$version/|" -T -
-fi | gzip -n > "$output/netmeter-$version.tar.gz"
-packaging/make_debs.sh "$output" > /dev/null
-read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
-static=(lib/netmeter_loader/netmeter-loader-static lib/apps/fds/netmeter-fds-static lib/apps/netmeter/netmeter-static lib/apps/exporter/netmeter-exporter-static)
-labels=()
-for program in "${static[@]}"; do labels+=("//${program%/*}:${program##*/}"); done
-bazel build "${options[@]}" "${labels[@]}" > /dev/null
-build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
-for program in "${static[@]}"; do
-  name=$(basename "$program")
-  install -m 755 "$build/$program" "$output/${name%-static}-$version-$(uname -m)-static"
-done
-packaging/make_wheels.sh "$output" > /dev/null
-if [ -n "$key" ]; then
-  # InRelease has the hash of Packages, which has those of the packages.
-  (
-    cd "$output"
-    apt-ftparchive packages . > Packages
-    apt-ftparchive -o APT::FTPArchive::Release::Origin=netmeter release . |
-      gpg --batch --local-user "$key" --clearsign > InRelease
-    gpg --batch --export -- "$key" > netmeter-archive-keyring.gpg
-  )
-fi
-(cd "$output" && sums=$(sha256sum -- *) && echo "$sums" | tee SHA256SUMS)
+# --- the commit -----------------------------------------------------------------------
+# A fixed place, so that in_root.sh finds what it built before.
+work=$(git rev-parse --absolute-git-dir)/netmeter-release
+exec 9> "$work.lock"
+flock -n 9 || die "another one makes a release of this clone"
+rm -rf --one-file-system "$work"
+mkdir -p "$work/files"
+trap 'rm -rf --one-file-system "$work"' EXIT
+trap 'exit 130' INT TERM
+head=$(git rev-parse HEAD)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$head")
+export SOURCE_DATE_EPOCH
+day=$(date -ud "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)
+dated=$(git show "$head:CHANGELOG.md" | sed "s/^## \[${version//./\\.}\] - unreleased$/## [$version] - $day/" | git hash-object -w --stdin)
+GIT_INDEX_FILE=$work/index git read-tree "$head"
+GIT_INDEX_FILE=$work/index git update-index --cacheinfo "100644,$dated,CHANGELOG.md"
+tree=$(GIT_INDEX_FILE=$work/index git write-tree)
+commit=$(GIT_COMMITTER_DATE="@$SOURCE_DATE_EPOCH +0000" git commit-tree "$tree" -p "$head" -m "Release $version")
+git clone --quiet --shared --no-checkout . "$work/tree"
+git -C "$work/tree" checkout --quiet --detach "$commit"
 
-# Publish all files or none.
+# --- everything -----------------------------------------------------------------------
+files=$work/files
+# add FROM...: two rows may have one file, such as a package for all machine types.
+add() {
+  local file to
+  for file; do
+    to=$files/${file##*/}
+    [ ! -e "$to" ] || cmp -s "$file" "$to" || { echo "make_release.sh: two rows made different ${file##*/}" >&2; return 1; }
+    install -m "$([ -x "$file" ] && echo 755 || echo 644)" "$file" "$to"
+  done
+}
+make_source() {
+  (cd "$work/tree" && git ls-files -z |
+    tar -c --null --sort=name --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw --mtime="@$SOURCE_DATE_EPOCH" --transform "s|^|netmeter-$version/|" -T -) |
+    gzip -n > "$files/netmeter-$version.tar.gz"
+}
+make_static() {
+  local deb program machine=x86_64
+  [ "$1" != arm64 ] || machine=aarch64
+  "$work/tree/packaging/make_debs_for.sh" --static bookworm "$1" "$work/static-$1" && add "$work/static-$1"/*.deb || return
+  # The programs of these packages.
+  for deb in "$work/static-$1"/*.deb; do dpkg-deb -x "$deb" "$work/root-$1" || return; done
+  for program in "$work/root-$1"/usr/bin/* "$work/root-$1"/usr/sbin/*; do
+    install -m 755 "$program" "$files/$(basename "$program")-$version-$machine-static"
+  done
+}
+make_row() {
+  case $1 in
+    static-*) make_static "${1#*-}" ;;
+    wheels) "$work/tree/packaging/make_wheels.sh" "$work/wheels" && add "$work/wheels"/* ;;
+    *) "$work/tree/packaging/make_debs_for.sh" "${1%-*}" "${1#*-}" "$work/$1" && add "$work/$1"/*.deb ;;
+  esac
+}
+make_source
+for row in "${rows[@]}"; do
+  start=$SECONDS
+  if make_row "$row" > "$work/log" 2>&1 9>&-; then
+    echo "$row: $((SECONDS - start)) s"
+  else
+    tail -n 20 "$work/log" >&2
+    refuse "$row is missing (above: its last lines)"
+  fi
+done
+sed "1,/^## \[/d; /^## \[/,\$d" "$work/tree/CHANGELOG.md" | sed '/./,$!d' > "$files/RELEASE_NOTES.md"
+
+cd "$files"
+# bill DIR: the bill of materials, in SPDX, of the packages in pool: each with its version
+# and the sources, with theirs, whose code is in it (Static-Built-Using).
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install -q debsbom==0.10.2 spdx-tools==0.8.5
+bill() {
+  local deb
+  mkdir -p "$work/$1/var/lib/dpkg"
+  for deb in pool/*; do printf '%s\nStatus: install ok installed\n\n' "$(dpkg-deb -f "$deb")"; done > "$work/$1/var/lib/dpkg/status"
+  # The order would be that of hashes.
+  PYTHONHASHSEED=0 "$work/venv/bin/debsbom" generate -t spdx --validate --root "$work/$1" --distro-arch amd64 \
+    --base-distro-vendor "$([ "$1" = noble ] && echo ubuntu || echo debian)" --distro-name netmeter --distro-version "$version" \
+    --distro-supplier "The libnetmeter Authors" --spdx-namespace "https://spdx.org/spdxdocs/netmeter-$version-$1" \
+    --timestamp "$(date -u -Iseconds -d "@$SOURCE_DATE_EPOCH")" -o - 2> "$work/log" > "netmeter-$version-$1.spdx.json" ||
+    { tail -n 20 "$work/log" >&2; die "no bill of materials for $1"; }
+}
+sign() { gpg --batch --yes --local-user "$key" "$@"; }
+# For each release a flat repository over its own packages: apt takes the highest version.
+for suffix in deb12:bookworm deb13:trixie ubuntu24.04:noble 0static:static; do
+  compgen -G "*-1+${suffix%:*}_*.deb" > /dev/null || continue
+  suite=${suffix#*:}
+  mkdir "$suite" pool
+  ln ./*-1+"${suffix%:*}"_*.deb pool/
+  apt-ftparchive packages pool | sed 's|^Filename: pool/|Filename: |' > "$suite/Packages"
+  bill "$suite"
+  rm -r pool
+  [ -z "$key" ] || apt-ftparchive -o APT::FTPArchive::Release::Origin=netmeter -o APT::FTPArchive::Release::Suite="$suite" \
+    release "$suite" | sign --clearsign > "$suite/InRelease"
+done
+[ -z "$key" ] || gpg --batch --export -- "$key" > netmeter-archive-keyring.gpg
+sums=$(find . -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum)
+echo "$sums" > SHA256SUMS
+[ -z "$key" ] || sign --armor --detach-sign SHA256SUMS
+find . -type f -printf '%12s %P\n' | LC_ALL=C sort -k 2
+cd - > /dev/null
+
+# --- all of it or nothing -------------------------------------------------------------
 mkdir -p "$directory"
 earlier | (cd "$directory" && xargs -r -d '\n' rm -f --)
-cp "$output"/* "$directory/"
-[ "$way" = snapshot ] || echo "git tag -s v$version"
+rm -f "$directory"/SHA256SUMS{,.asc}
+cp -r "$files"/. "$directory/"
+if [ -z "$dry" ]; then
+  git tag -s -u "$key" -m "netmeter $version" "v$version" "$commit"
+  git merge --quiet --ff-only "$commit" || { git tag -d "v$version"; die "$branch does not take $commit"; }
+fi
+if [ -n "$dry" ]; then
+  echo "dry run: $version is in $directory; ${#refused[@]} reasons to refuse a release"
+else
+  echo "$version is in $directory, $branch and the tag v$version are at $commit: git push --atomic origin $branch v$version"
+fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""packaging/make_release.sh, without the builds: in a copy of what it compares, where Bazel,
-git and the scripts that it calls only note that they were called. apt and gpg are real.
+"""packaging/make_release.sh, without the builds: in a clone of its own with what it compares,
+where the scripts that it calls make a package and a wheel at once, and debsbom is left out.
+git, gpg and apt are real.
 """
 
 import os
@@ -15,7 +16,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 # Each file that has the version, and where: more of it, and it is another one.
 VERSIONS = {
-    "packaging/debian/changelog": ("netmeter (", "9"),
     "CHANGELOG.md": ("## [", "9"),
     "include/netmeter/netmeter.h": ('#define NETMETER_VERSION "', "9"),
     "include/netmeter/sample.h": ("inline namespace v", "9"),
@@ -25,15 +25,22 @@ VERSIONS = {
     "lib/capi/exports.lds": ("\nNETMETER_", "9"),
 }
 
+MAKE_DEBS_FOR = r"""#!/bin/bash
+set -euo pipefail
+[ ! -e "$(git rev-parse --show-toplevel)/broken" ] || { echo it is broken; exit 1; }
+static= suffix=deb12
+if [ "$1" = --static ]; then static=1 suffix=0static; shift; fi
+case $1 in trixie) suffix=deb13 ;; noble) suffix=ubuntu24.04 ;; esac
+mkdir -p "$3/package/DEBIAN" "$3/package/usr/sbin"
+echo program > "$3/package/usr/sbin/netmeter-loader"
+printf 'Package: netmeter-loader\nVersion: VERSION-1+%s\nArchitecture: %s\nMaintainer: a <a@example>\nDescription: a\n' "$suffix" "$2" > "$3/package/DEBIAN/control"
+dpkg-deb --root-owner-group --build "$3/package" "$3/netmeter-loader_VERSION-1+${suffix}_$2.deb" > /dev/null
+rm -r "$3/package"
+"""
 STUBS = {
-    "bin/bazel": 'case $1 in build) shift; echo "bazel build $*" >> calls ;; info) echo "$PWD/bin" ;; esac',
-    "bin/git": """case $* in status*) ;; *--git-path*) echo tested ;; rev-parse*) echo "tree of this commit" ;; *) tar -cT /dev/null ;; esac""",
-    "packaging/make_debs.sh": 'echo deb > "$1/netmeter_1.deb"',
-    "packaging/make_wheels.sh": 'echo wheel > "$1/netmeter.whl"',
-    "bin/lib/netmeter_loader/netmeter-loader-static": "",
-    "bin/lib/apps/fds/netmeter-fds-static": "",
-    "bin/lib/apps/netmeter/netmeter-static": "",
-    "bin/lib/apps/exporter/netmeter-exporter-static": "",
+    "bin/mmdebstrap": "#!/bin/sh\n",
+    "bin/python3": '#!/bin/sh\nmkdir -p "$3/bin"\nprintf "#!/bin/sh\\n" > "$3/bin/pip"\ncp "$3/bin/pip" "$3/bin/debsbom"\nchmod 755 "$3"/bin/*\n',
+    "packaging/make_wheels.sh": '#!/bin/sh\nmkdir -p "$1"\necho wheel > "$1/netmeter.whl"\n',
 }
 
 
@@ -58,86 +65,124 @@ class ReleaseTest(unittest.TestCase):
         for name in ["packaging/make_release.sh", *VERSIONS]:
             os.makedirs(os.path.dirname(os.path.join(self.tree, name)), exist_ok=True)
             shutil.copy(os.path.join(ROOT, name), os.path.join(self.tree, name))
-        for name, script in STUBS.items():
+        self.version = re.search('NETMETER_VERSION "(.*)"', read(os.path.join(self.tree, "include/netmeter/netmeter.h"))).group(1)
+        # Before the release, whatever this tree is.
+        changes = os.path.join(self.tree, "CHANGELOG.md")
+        write(changes, f"# Changelog\n\n## [{self.version}] - unreleased\n\n* This is new.\n\n## [0.9.0] - 2026-01-01\n\n* Old.\n")
+        for name, script in {**STUBS, "packaging/make_debs_for.sh": MAKE_DEBS_FOR.replace("VERSION", self.version)}.items():
             path = os.path.join(self.tree, name)
-            write(path, "#!/bin/sh\n" + script + "\n")
+            write(path, script)
             os.chmod(path, 0o755)
+        self.git("init", "-q", "-b", "main")
+        for key in ("user.name", "user.email"):
+            self.git("config", key, "a@example")
+        self.commit()
+
+    def git(self, *arguments):
+        done = subprocess.run(["git", *arguments], cwd=self.tree, stdout=subprocess.PIPE, check=True, timeout=60)
+        return done.stdout.decode().strip()
+
+    def commit(self):
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "a", "--date", "2026-11-30T23:30:00-0200")
+
+    def note_passed(self):
+        write(os.path.join(self.tree, ".git/netmeter-tested"), self.git("rev-parse", "HEAD^{tree}") + "\n")
 
     def release(self, *arguments):
         command = [os.path.join(self.tree, "packaging/make_release.sh"), *arguments]
-        environment = {"PATH": f"{self.tree}/bin:/usr/bin:/bin", "GNUPGHOME": self.gnupg}
-        done = subprocess.run(command, cwd=self.here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+        environment = {"PATH": f"{self.tree}/bin:/usr/sbin:/usr/bin:/bin", "GNUPGHOME": self.gnupg, "HOME": self.here}
+        done = subprocess.run(command, cwd=self.here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False)
         return done.returncode, done.stdout.decode()
 
-    def test_a_release_needs_versions_that_agree(self):
-        self.assertEqual(self.release("--check")[0], 0)
-        for name, (before, more) in VERSIONS.items():
-            path = os.path.join(self.tree, name)
-            text = read(path)
-            self.assertIn(before, text)
-            write(path, text.replace(before, before + more, 1))
-            status, output = self.release("--check")
-            self.assertEqual(status, 1, (name, output))
-            write(path, text)
+    def dry_run(self, *arguments):
+        return self.release("--dry-run", *arguments)
 
-    # No release could be made: the static programs were asked for in packages that do not
-    # exist.
-    def test_a_release_asks_bazel_for_the_static_programs(self):
-        status, output = self.release("--snapshot", "out")
+    def test_a_release_is_a_commit_with_its_day_and_a_signed_tag(self):
+        self.make_key("maker@example")
+        self.note_passed()
+        before = self.git("rev-parse", "HEAD")
+        status, output = self.release("--key", "maker@example", self.version, "out")
         self.assertEqual(status, 0, output)
-        labels = re.match("bazel build -c opt (.*)\n$", read(os.path.join(self.tree, "calls"))).group(1).split()
-        self.assertEqual(len(labels), 4)
-        for label in labels:
-            folder, target = re.match("//(.*):(.*)-static$", label).groups()
-            self.assertIn(f'name = "{target}",', read(os.path.join(ROOT, folder, "BUILD.bazel")))
+        self.assertEqual(self.git("rev-parse", "HEAD^"), before)
+        self.assertEqual(self.git("rev-parse", f"v{self.version}^{{commit}}"), self.git("rev-parse", "HEAD"))
+        self.assertEqual(self.git("status", "--porcelain"), "")
+        self.assertRegex(self.git("cat-file", "tag", f"v{self.version}"), "BEGIN PGP SIGNATURE")
+        day = self.git("log", "-1", "--date=format:%Y-%m-%d", "--format=%cd")
+        self.assertEqual(self.git("diff", "--unified=0", "HEAD^").splitlines()[-2:], [f"-## [{self.version}] - unreleased", f"+## [{self.version}] - {day}"])
+        out = os.path.join(self.here, "out")
+        verify = ["gpg", "--homedir", self.gnupg, "--verify", "SHA256SUMS.asc", "SHA256SUMS"]
+        subprocess.run(verify, cwd=out, check=True, timeout=60, stderr=subprocess.DEVNULL)
+        subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=out, check=True, timeout=60)
+        self.assertEqual(read(out + "/RELEASE_NOTES.md"), "* This is new.\n\n")
+        archive = subprocess.run(["tar", "-xzOf", f"{out}/netmeter-{self.version}.tar.gz", f"netmeter-{self.version}/CHANGELOG.md"], stdout=subprocess.PIPE, check=True, timeout=60)
+        self.assertIn(f"## [{self.version}] - {day}", archive.stdout.decode())
+        for row in ("1+deb12_amd64", "1+deb12_arm64", "1+deb13_amd64", "1+ubuntu24.04_amd64", "1+0static_amd64", "1+0static_arm64"):
+            self.assertIn(f"netmeter-loader_{self.version}-{row}.deb", os.listdir(out))
+        for machine in ("x86_64", "aarch64"):
+            self.assertIn(f"netmeter-loader-{self.version}-{machine}-static", os.listdir(out))
 
-    def test_a_release_needs_a_tree_that_has_passed_all_tests(self):
-        # The changelog said that 1.0.0 was out, and no tag had it.
-        self.assertIn("no day of the release", self.release("out")[1])
-        changes = os.path.join(self.tree, "CHANGELOG.md")
-        write(changes, re.sub(r"^(## \[[^]]*\] - ).*$", r"\g<1>2026-01-01", read(changes), count=1, flags=re.M))
-        for tested in (None, "tree of another\n", "tree of this commit\n"):
-            if tested:
-                write(os.path.join(self.tree, "tested"), tested)
-            status, output = self.release("out")
-            if tested == "tree of this commit\n":
-                self.assertEqual(status, 0, output)
-            else:
-                self.assertEqual(status, 1, output)
-                self.assertIn("test/run.sh --kernels all --long", output)
+    # Each line is a reason to refuse, in a dry run, too; which goes on.
+    def test_a_release_is_refused_unless_all_is_well(self):
+        self.make_key("maker@example")
+        key = ("--key", "maker@example")
+        head = self.git("rev-parse", "HEAD")
+        cases = [("has not passed", None), *((name.replace("lib/capi/BUILD.bazel", "packaging/debian/control"), name) for name in VERSIONS)]
+        cases += [("(git status)", "new file"), ("bookworm-amd64 is missing", "broken")]
+        for words, name in cases:
+            path = os.path.join(self.tree, name or "")
+            if name:
+                text = read(path) if name in VERSIONS else ""
+                before, more = VERSIONS.get(name, ("", "a"))
+                write(path, text.replace(before, before + more, 1) if before else more)
+                if name != "new file":
+                    self.commit()
+                self.note_passed()
+            made = self.git("rev-parse", "HEAD")
+            status, output = self.release(*key, self.version, "out")
+            self.assertEqual(status, 1, (words, output))
+            self.assertIn(words, output)
+            status, output = self.dry_run("--only", "bookworm-amd64", *key, self.version, "dry")
+            self.assertEqual(status, 0, (words, output))
+            self.assertRegex(output, "(?m)^dry run: a release would refuse: .*" + re.escape(words))
+            self.assertEqual((self.git("rev-parse", "HEAD"), self.git("tag")), (made, ""))
+            if name:
+                self.git("clean", "-fdq")
+                self.git("reset", "-q", "--hard", head)
+        self.note_passed()
+        for arguments, words in (((), "without --key"), ((*key, "--only", "wheels"), "leaves rows out")):
+            status, output = self.release(*arguments, self.version, "out")
+            self.assertEqual((status, words in output), (1, True), output)
+        self.assertFalse(os.path.exists(os.path.join(self.here, "out")))
+        self.git("tag", "v" + self.version)
+        self.assertIn("there is a tag", self.release(*key, self.version, "out")[1])
 
-    # "out" was below the tree, whatever the caller's directory was.
-    def test_a_release_is_in_the_directory_that_is_named(self):
-        names = ["netmeter_1.deb", "netmeter.whl", "SHA256SUMS"]
-        for _ in range(2):  # over its own, too
-            status, output = self.release("--snapshot", "deep/out")
-            self.assertEqual(status, 0, output)
-            found = sorted(os.listdir(os.path.join(self.here, "deep/out")))
-            self.assertEqual([name for name in names if name not in found], [])
-            sums = read(os.path.join(self.here, "deep/out/SHA256SUMS"))
-            self.assertEqual(sorted(re.findall("^[0-9a-f]{64}  (.*)$", sums, re.M) + ["SHA256SUMS"]), found)
-            self.assertEqual(len(found), 8)
+    # All files lie in one directory, and an upgrade of the distribution takes its own.
+    def test_the_packages_of_a_newer_distribution_have_the_higher_version(self):
+        versions = [f"{self.version}{suffix}" for suffix in ("-1+0static", "-1+deb12", "-1+deb13", "-1+ubuntu24.04")]
+        for lower, higher in zip([self.version, *versions], [*versions, self.version + ".1"]):
+            subprocess.run(["dpkg", "--compare-versions", lower, "lt", higher], check=True, timeout=60)
 
     # It deleted every file of the directory.
     def test_a_release_deletes_nothing_of_others(self):
-        self.assertEqual(self.release("--snapshot", "out")[0], 0)
-        made = os.listdir(os.path.join(self.here, "out"))
+        self.assertEqual(self.dry_run(self.version, "out")[0], 0)
+        made = sorted(os.listdir(os.path.join(self.here, "out")))
         write(os.path.join(self.here, "images/SHA256SUMS"), "0" * 64 + "  disk.iso\n")
         write(os.path.join(self.here, "images/disk.iso"), "mine")
-        self.assertIn("has 'disk.iso'", self.release("--snapshot", "images")[1])
+        self.assertIn("has 'disk.iso'", self.dry_run(self.version, "images")[1])
         self.assertEqual(read(os.path.join(self.here, "images/disk.iso")), "mine")
         for name in ("thesis.odt", ".hidden", "folder/file", "SHA256SUMS of mine"):
             for folder in ("out", "other " + name[:2]):
                 path = os.path.join(self.here, folder, name)
                 write(path, "mine")
-                status, output = self.release("--snapshot", folder)
+                status, output = self.dry_run(self.version, folder)
                 self.assertEqual(status, 1, output)
-                self.assertIn(f"has '{name.split('/')[0]}', which no release left there", output)
+                self.assertIn(f"has '{name}', which no release left there", output)
                 self.assertEqual(read(path), "mine")
                 os.remove(path)
                 if "/" in name:
                     os.rmdir(os.path.dirname(path))
-        self.assertEqual(sorted(os.listdir(os.path.join(self.here, "out"))), sorted(made))
+        self.assertEqual(sorted(os.listdir(os.path.join(self.here, "out"))), made)
 
     def make_key(self, name):
         gpg = ["gpg", "--homedir", self.gnupg, "--batch", "--quiet", "--passphrase", ""]
@@ -152,7 +197,7 @@ class ReleaseTest(unittest.TestCase):
         write(os.path.join(machine, "status"), "")
         write(
             os.path.join(machine, "netmeter.sources"),
-            f"Types: deb\nURIs: file:{self.here}/out\nSuites: ./\nSigned-By: {machine}/key.gpg\n",
+            f"Types: deb\nURIs: file:{self.here}/out\nSuites: bookworm/\nSigned-By: {machine}/key.gpg\n",
         )
         options = {
             "Dir::State": machine + "/state",
@@ -168,18 +213,12 @@ class ReleaseTest(unittest.TestCase):
         return done.returncode, done.stdout.decode()
 
     def test_apt_takes_what_the_key_signed_and_nothing_else(self):
-        package = os.path.join(self.tree, "package")
-        control = "Package: netmeter-loader\nVersion: 1.0\nArchitecture: all\nMaintainer: a <a@example>\nDescription: a\n"
-        write(os.path.join(package, "DEBIAN/control"), control)
-        debs = f'dpkg-deb --build "{package}" "$1/netmeter-loader_1.0_all.deb" > /dev/null\n'
-        write(os.path.join(self.tree, "packaging/make_debs.sh"), "#!/bin/sh\n" + debs)
-
-        status, output = self.release("--snapshot", "--apt-key", "fleet@example", "out")
+        status, output = self.dry_run("--key", "fleet@example", self.version, "out")
         self.assertEqual((status, "no secret key 'fleet@example'" in output), (1, True), output)
         for name in ("fleet@example", "thief@example"):
             self.make_key(name)
         for _ in range(2):  # over its own, too
-            status, output = self.release("--snapshot", "--apt-key", "fleet@example", "out")
+            status, output = self.dry_run("--key", "fleet@example", self.version, "out")
             self.assertEqual(status, 0, output)
         out = os.path.join(self.here, "out")
         keyring = os.path.join(self.here, "machine/key.gpg")
@@ -190,18 +229,21 @@ class ReleaseTest(unittest.TestCase):
         for command in (update, install):
             status, output = self.apt_get(*command)
             self.assertEqual(status, 0, output)
+        # Its own distribution's, and not the highest version.
+        self.assertIn(f"{self.version}-1+deb12", self.apt_get("--print-uris", *install)[1])
 
         # Another package, then one that the index has, too, then one that a thief signs.
-        write(os.path.join(package, "DEBIAN/control"), control + " Not what was signed.\n")
-        subprocess.run(["sh", os.path.join(self.tree, "packaging/make_debs.sh"), out], check=True, timeout=60)
+        (package,) = [name for name in os.listdir(out) if "1+deb12_amd64" in name]
+        shutil.copy(os.path.join(out, package.replace("deb12", "deb13")), os.path.join(out, package))
+        shutil.rmtree(os.path.join(self.here, "machine/cache"))
         status, output = self.apt_get(*install)
         self.assertNotEqual(status, 0, output)
         shutil.rmtree(os.path.join(self.here, "machine/state"))
         packages = subprocess.run(["apt-ftparchive", "packages", "."], cwd=out, stdout=subprocess.PIPE, check=True, timeout=60)
-        write(os.path.join(out, "Packages"), packages.stdout.decode())
+        write(os.path.join(out, "bookworm/Packages"), packages.stdout.decode())
         status, output = self.apt_get(*update)
         self.assertNotEqual(status, 0, output)
-        self.assertEqual(self.release("--snapshot", "--apt-key", "thief@example", "out")[0], 0)
+        self.assertEqual(self.dry_run("--key", "thief@example", self.version, "out")[0], 0)
         status, output = self.apt_get(*update)
         self.assertNotEqual(status, 0, output)
         self.assertIn("NO_PUBKEY", output)
@@ -214,16 +256,25 @@ class ReleaseTest(unittest.TestCase):
 
     # What an older version made goes; a release that fails takes nothing away.
     def test_a_release_replaces_an_earlier_one_as_a_whole(self):
+        self.make_key("maker@example")
+        self.note_passed()
         out = os.path.join(self.here, "out")
         write(os.path.join(out, "netmeter-0.9.tar.gz"), "old")
         write(os.path.join(out, "SHA256SUMS"), "0" * 64 + "  netmeter-0.9.tar.gz\n")
         wheels = os.path.join(self.tree, "packaging/make_wheels.sh")
         working = read(wheels)
         write(wheels, "#!/bin/sh\nexit 1\n")
-        self.assertEqual(self.release("--snapshot", "out")[0], 1)
+        self.commit()
+        self.note_passed()
+        status, output = self.release("--key", "maker@example", self.version, "out")
+        self.assertEqual(status, 1, output)
         self.assertEqual(sorted(os.listdir(out)), ["SHA256SUMS", "netmeter-0.9.tar.gz"])
+        self.assertEqual(self.git("tag"), "")
         write(wheels, working)
-        self.assertEqual(self.release("--snapshot", "out")[0], 0)
+        self.commit()
+        self.note_passed()
+        status, output = self.release("--key", "maker@example", self.version, "out")
+        self.assertEqual(status, 0, output)
         self.assertNotIn("netmeter-0.9.tar.gz", os.listdir(out))
 
 

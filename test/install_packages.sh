@@ -67,6 +67,8 @@ TEST_PACKAGES=(
 )
 PACKAGE_PACKAGES=(
   debhelper dh-python help2man man-db lintian mmdebstrap
+  # auditwheel and debsbom, from PyPI
+  python3-venv
   # the apt repository
   apt-utils gnupg
 )
