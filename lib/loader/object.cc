@@ -36,6 +36,11 @@
 namespace netmeter {
 namespace internal {
 
+// The JIT of 32-bit kernels stores a 64-bit counter in two halves (emit_str_r() of Linux'
+// arch/arm/net/bpf_jit_32.c), between which a reader may look. And the programs read the
+// kernel's pointers as 64 bits.
+static_assert(sizeof(void*) == 8, "libnetmeter needs a 64-bit kernel");
+
 // --- What the kernel offers ---
 
 namespace {

@@ -24,6 +24,7 @@ if [ $# != 2 ]; then sed -n '3,20s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
 suite=$1 out=$2
 flavour=${FLAVOUR:-cloud-amd64}
 architecture=${flavour##*-}
+[ "$flavour" != armmp ] || architecture=armhf
 keyring=${KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
 
 die() { echo "getkernel: $suite: $*" >&2; exit 1; }
@@ -136,7 +137,7 @@ for deb in "$tmp"/debs/*.deb; do dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$tm
 
 # The place of the files differs between versions (/boot, /usr/lib/modules...).
 find_one() { find "$tmp/tree" "$@" -print -quit; }
-vmlinuz=$(find_one -type f \( -name "vmlinuz-$release" -o -path "*/$release/vmlinuz" \))
+vmlinuz=$(find_one -type f \( -name "vmlinu[xz]-$release" -o -path "*/$release/vmlinuz" \))
 config=$(find_one -type f \( -name "config-$release" -o -path "*/$release/config" \))
 modules=$(find_one -type d -path "*lib/modules/$release")
 if [ -z "$vmlinuz" ] || [ -z "$modules" ]; then die "no kernel in: ${want[*]}"; fi

@@ -145,10 +145,10 @@ for module in ${modules[@]+"${modules[@]}"}; do add_module "$module"; done
 machine=$(readelf -h "$root/bin/dash" | sed -n 's/^ *Machine: *//p')
 
 # The console is ttyS0, the command's output ttyS1: 8250 is built in everywhere,
-# virtio-console is a module in 5.10 and 6.1. An arm64 machine has one port of its own,
-# ttyAMA0; the other is on PCI.
+# virtio-console is a module in 5.10 and 6.1. An Arm machine has one port of its own,
+# ttyAMA0, a RISC-V machine ttyS0; the other is on PCI.
 port=ttyS1
-if [ "$machine" = AArch64 ]; then port=ttyS0; fi
+case $machine in AArch64 | ARM) port=ttyS0 ;; esac
 echo "port=$port" > "$root/t/.port"
 printf '%q ' "$@" > "$root/t/.command"
 cat > "$root/init" << 'EOI'
@@ -194,12 +194,14 @@ minor=${minor%%[!0-9]*}
 if [ -z "${CPU:-}" ] && [ $((major * 1000 + minor)) -lt 6018 ]; then cpu+=,-cx16; fi
 system=qemu-system-x86_64 board=q35 console=ttyS0
 output=(-serial "file:$work/output")
-if [ "$machine" = AArch64 ]; then
+on_pci=(-chardev "file,id=output,path=$work/output" -device "pci-serial,chardev=output")
+case $machine in
   # A server's CPU, with LSE atomics and without pointer authentication, which is slow to
   # emulate.
-  system=qemu-system-aarch64 board=virt console=ttyAMA0 cpu=${CPU:-neoverse-n1}
-  output=(-chardev "file,id=output,path=$work/output" -device "pci-serial,chardev=output")
-fi
+  AArch64) system=qemu-system-aarch64 board=virt console=ttyAMA0 cpu=${CPU:-neoverse-n1} output=("${on_pci[@]}") ;;
+  ARM) system=qemu-system-arm board=virt,highmem=off console=ttyAMA0 cpu=${CPU:-cortex-a15} output=("${on_pci[@]}") ;;
+  RISC-V) system=qemu-system-riscv64 board=virt cpu=${CPU:-rv64} output=("${on_pci[@]}") ;;
+esac
 # cryptomgr.notests: the kernel tests its own cryptography at the start and with each
 # crypto module, which takes half of the boot time. 6.1 finds no cipher for IPsec
 # without these tests. The other options turn off a kernel's protection against
