@@ -129,6 +129,8 @@ for file in packaging/grafana/netmeter.json packaging/prometheus/netmeter.rules.
   install -D -m 644 "$file" "$staged/usr/share/netmeter-grafana/$(basename "$file")"
 done
 
+# dpkg-deb replaces only times after SOURCE_DATE_EPOCH, and a clone's files may be older.
+find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 # -d: Bazel and clang are not in Build-Depends, because dh builds nothing.
 (cd "$tree" && dpkg-buildpackage -b -us -uc -d -a "$arch" > "$scratch/log" 2>&1) ||
   { tail -n 40 "$scratch/log" >&2; die "dpkg-buildpackage fails"; }
