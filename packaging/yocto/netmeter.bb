@@ -34,6 +34,8 @@ python () {
 
 inherit systemd useradd
 INHIBIT_DEFAULT_DEPS = "1"
+INSANE_SKIP:${PN} = "already-stripped"
+INSANE_SKIP:${PN}-exporter = "already-stripped"
 
 do_install() {
     install -d ${D}${bindir} ${D}${sbindir} ${D}${sysconfdir} ${D}${systemd_system_unitdir}
