@@ -60,7 +60,8 @@ if [ -n "$static" ]; then
 fi
 # built_using TARGET...: Debian's source packages whose code is in the programs: that of
 # headers, and in static programs that of archives. Becomes the field Static-Built-Using,
-# from which make_release.sh makes the bill of materials.
+# from which make_release.sh makes the bill of materials. dpkg knows it, and lintian of
+# Debian 12 does not (unknown-field).
 built_using() {
   local library name file names
   for library in $(bazel query "deps(set($*)) intersect //third_party:all" 2> /dev/null | sed 's|.*:||') ${static:+runtime}; do
