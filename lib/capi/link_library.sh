@@ -19,12 +19,15 @@ system_archives=() system_shared=()
 for library; do
   folder=$(dirname "$("$compiler" -print-file-name="lib${library/\*/base}.a")")
   # shellcheck disable=SC2206 # patterns
-  system_archives+=("$folder"/lib$library.a) system_shared+=("$folder"/lib$library.so)
+  archives_found=("$folder"/lib$library.a) shared_found=("$folder"/lib$library.so)
+  system_archives+=("${archives_found[@]}")
+  # Without a shared one, as for glibc 2.31, the archives go into the library.
+  if [ -e "${shared_found[0]}" ]; then system_shared+=("${shared_found[@]}"); else system_shared+=("${archives_found[@]}"); fi
 done
 
 "$compiler" -shared -o "$shared" -Wl,-soname,"$soname" -Wl,--version-script="$exports" \
   -Wl,--whole-archive "${archives[@]}" -Wl,--no-whole-archive \
-  -Wl,--as-needed "${system_shared[@]}" -Wl,--no-as-needed \
+  -Wl,--as-needed -Wl,--start-group "${system_shared[@]}" -Wl,--end-group -Wl,--no-as-needed \
   -Wl,--gc-sections -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-s
 
 scratch=$(mktemp -d)

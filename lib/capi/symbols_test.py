@@ -15,7 +15,7 @@ import unittest
 SHARED, STATIC, EXPORTS, FROZEN, *UNSTABLE = sys.argv[1:]
 
 # Libraries that every host has, and the system's libraries that ours uses internally.
-NEEDED = r"lib(c|m|gcc_s|stdc\+\+|absl_\w+)\.so\.\d+|ld-linux\S+"
+NEEDED = r"lib(c|m|pthread|gcc_s|stdc\+\+|absl_\w+)\.so\.\d+|ld-linux\S+"
 
 
 def run(*command):
