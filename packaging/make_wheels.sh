@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Makes wheels that contain their libraries. To install one takes neither Bazel nor
-# abseil, but a Linux distribution whose glibc is at least the version in the wheel's
-# name (manylinux_2_34 is glibc 2.34):
+# abseil, but a Linux distribution with glibc 2.31 or newer (manylinux_2_31), such as
+# Debian 11 and Ubuntu 20.04:
 #
 #   packaging/make_wheels.sh [DIR [PYTHON...]]
 #   packaging/make_wheels.sh --list
@@ -10,8 +10,9 @@
 # They are in DIR (default packaging/build), one for each PYTHON. The default is
 # python3.9 to python3.13, if they are in PATH, and those in NETMETER_PYTHONS
 # ("/opt/a/bin/python3.9 /opt/b/bin/python3.12"). --list prints them, and the reason for
-# each one that is left out: a PYTHON needs its headers and venv. Needs PyPI: auditwheel
-# copies the libraries. bindings/python/setup.py explains NETMETER_BAZEL and
+# each one that is left out: a PYTHON needs its headers and venv. Two runs on one commit
+# give the same bytes. Needs PyPI for auditwheel, which checks and names the wheels, and
+# what glibc_2_31.sh says. bindings/python/setup.py explains NETMETER_BAZEL and
 # NETMETER_BAZEL_OPTIONS.
 set -euo pipefail
 
@@ -59,7 +60,7 @@ pythons() {
 }
 
 case ${1:-} in
-  -h | --help) sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   --list) pythons; exit ;;
   -*) die "unknown option '$1' (--help lists them)" ;;
 esac
@@ -77,6 +78,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
   export PIP_CERT="${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}"
 fi
+# shellcheck source=packaging/glibc_2_31.sh
+. "$source/packaging/glibc_2_31.sh"
+for_glibc_2_31
+export NETMETER_BAZEL_OPTIONS="${options[*]} ${NETMETER_BAZEL_OPTIONS:-}"
+[ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git -C "$source" log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+umask 022
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -89,7 +97,7 @@ for python; do
   # A pip that builds in the tree, unlike the one of Python 3.8.
   "$scratch/build/bin/pip" install -q -U 'pip>=21.3'
   "$scratch/build/bin/pip" wheel -q --no-deps -w "$scratch/wheel" "$source/bindings/python"
-  auditwheel -v repair --wheel-dir "$scratch/repaired" "$scratch"/wheel/netmeter-*.whl > "$scratch/log" 2>&1 ||
+  auditwheel -v repair --strip --plat "manylinux_2_31_$(uname -m)" --wheel-dir "$scratch/repaired" "$scratch"/wheel/netmeter-*.whl > "$scratch/log" 2>&1 ||
     { tail -n 20 "$scratch/log" >&2; die "auditwheel fails"; }
   for wheel in "$scratch"/repaired/*.whl; do
     cp "$wheel" "$output/"
