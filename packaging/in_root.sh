@@ -11,9 +11,8 @@
 # builds; COMMAND itself runs on amd64. /out in the root is DIR. The root (2 GB) stays in
 # ~/.cache/netmeter and never changes; delete build-SUITE-ARCH there after a change of
 # the packages below. What COMMAND writes is kept beside it in a layer of this clone, for
-# its next COMMAND; NETMETER_LAYER names another layer, and a layer called "fresh" is
-# empty and not kept. NETMETER_WRAPPER is a program that runs COMMAND (two_builders.sh).
-# Needs root and test/install_packages.sh package.
+# its next COMMAND; NETMETER_LAYER names another layer, and NETMETER_WRAPPER is a program
+# that runs COMMAND (two_builders.sh). Needs root and test/install_packages.sh package.
 set -euo pipefail
 die() { echo "in_root.sh: $*" >&2; exit 1; }
 
@@ -29,6 +28,7 @@ while [[ ${1:-} = -* ]]; do
   shift
 done
 [ $# -ge 3 ] || die "needs SUITE ARCH COMMAND (--help)"
+umask 022
 if [ "${NETMETER_UNSHARED:-}" != 1 ]; then
   exec env NETMETER_UNSHARED=1 unshare --mount --pid --fork --kill-child "$0" "${arguments[@]}"
 fi
@@ -79,10 +79,6 @@ exec 9>&-
 
 # --- what COMMAND sees ------------------------------------------------------------
 work=$base.${NETMETER_LAYER:-$(pwd | sha256sum | cut -c1-8)}
-if [ "${NETMETER_LAYER:-}" = fresh ]; then
-  work=$(mktemp -d "$work.XXXXXX")
-  trap 'umount -R -l "$root" && rm -rf --one-file-system "$work" "$work.lock"' EXIT
-fi
 exec 8> "$work.lock"
 flock -n 8 || die "another one works in $work"
 root=$work/root

@@ -5,15 +5,15 @@
 #   packaging/make_release.sh [--dry-run] [--only ROW,...] [--key KEY] VERSION [DIR]
 #
 # CHANGELOG.md gets the day of the commit, in a commit of its own. From that one come the
-# source archive, the packages of each ROW below, static programs, wheels, a bill of
-# materials (SPDX), release notes and SHA256SUMS with its signature: in DIR (default
-# packaging/build/VERSION), which is also an apt repository for each release of a
-# distribution (docs/fleet.md). At the end the branch and the signed tag vVERSION take
-# the commit; after an error nothing has changed. --key is a secret key of your gpg. DIR
-# is empty, or has the output of an earlier run, which is replaced.
+# source archive, the packages of each ROW below, static programs, the library for old
+# hosts, wheels, a bill of materials (SPDX), release notes and SHA256SUMS with its
+# signature: in DIR (default packaging/build/VERSION), which is also an apt repository for
+# each release of a distribution (docs/fleet.md). At the end the branch and the signed tag
+# vVERSION take the commit; after an error nothing has changed. --key is a secret key of
+# your gpg. DIR is empty, or has the output of an earlier run, which is replaced.
 #
 #   bookworm-amd64 bookworm-arm64 trixie-amd64 noble-amd64
-#   static-amd64 static-arm64 wheels
+#   static-amd64 static-arm64 library wheels
 #
 # --dry-run makes everything but the commit and the tag, and prints why a release would be
 # refused. --only: these rows, for a trial. CONTRIBUTING.md has the steps around it. Needs
@@ -21,7 +21,7 @@
 set -euo pipefail
 
 die() { echo "make_release.sh: $*" >&2; exit 1; }
-rows=(bookworm-amd64 bookworm-arm64 trixie-amd64 noble-amd64 static-amd64 static-arm64 wheels)
+rows=(bookworm-amd64 bookworm-arm64 trixie-amd64 noble-amd64 static-amd64 static-arm64 library wheels)
 
 dry='' key='' only='' words=()
 while [ $# -gt 0 ]; do
@@ -97,7 +97,8 @@ exec 9> "$work.lock"
 flock -n 9 || die "another one makes a release of this clone"
 rm -rf --one-file-system "$work"
 mkdir -p "$work/files"
-trap 'rm -rf --one-file-system "$work"' EXIT
+# The server of Bazel, which made the library, would stay.
+trap '[ ! -d "$work/tree" ] || (cd "$work/tree" && bazel shutdown 2> /dev/null); rm -rf --one-file-system "$work"' EXIT
 trap 'exit 130' INT TERM
 head=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$head")
@@ -140,7 +141,7 @@ make_static() {
 make_row() {
   case $1 in
     static-*) make_static "${1#*-}" ;;
-    wheels) "$work/tree/packaging/make_wheels.sh" "$work/wheels" && add "$work/wheels"/* ;;
+    library | wheels) "$work/tree/packaging/make_$1.sh" "$work/$1" && add "$work/$1"/* ;;
     *) "$work/tree/packaging/make_debs_for.sh" "${1%-*}" "${1#*-}" "$work/$1" && add "$work/$1"/*.deb ;;
   esac
 }

@@ -38,8 +38,10 @@ dpkg-deb --root-owner-group --build "$3/package" "$3/netmeter-loader_VERSION-1+$
 rm -r "$3/package"
 """
 STUBS = {
+    "bin/bazel": "#!/bin/sh\n",
     "bin/mmdebstrap": "#!/bin/sh\n",
     "bin/python3": '#!/bin/sh\nmkdir -p "$3/bin"\nprintf "#!/bin/sh\\n" > "$3/bin/pip"\ncp "$3/bin/pip" "$3/bin/debsbom"\nchmod 755 "$3"/bin/*\n',
+    "packaging/make_library.sh": '#!/bin/sh\nmkdir -p "$1"\necho library > "$1/netmeter-glibc2.31-x86_64.tar.gz"\n',
     "packaging/make_wheels.sh": '#!/bin/sh\nmkdir -p "$1"\necho wheel > "$1/netmeter.whl"\n',
 }
 

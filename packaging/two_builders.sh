@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # two_builders.sh [ROW...]: does this commit give everybody the same bytes? Two builders
-# make its packages, and diffoscope explains each file that differs.
+# make its release, and diffoscope explains each file that differs.
 #
 #   packaging/two_builders.sh bookworm-amd64 static-arm64
 #
-# ROW is SUITE-ARCH or static-ARCH (default: bookworm and static, for amd64 and arm64).
-# The first builder is make_debs_for.sh as it is. The second one has another path, user,
-# home, umask, host name, language, time zone, day (400 days later) and number of CPUs
-# (1), and begins with a clone and no compiled file; NETMETER_LAYER keeps them (in_root.sh
-# explains it). Prints each file's size and hash, and "N equal, N differ"; exits with 0 if
-# none differs. Files and differences are in packaging/build/builders. Needs root, and
-# test/install_packages.sh guests.
+# ROW is one of make_release.sh (default: Debian 12's, static, library, wheels). The first
+# builder is its dry run. The second one's clone has another path, and it has another
+# home, umask, language, time zone, number of CPUs (1), and no compiled file. For packages
+# and static programs, it has another user, host name and day (400 days later), too.
+# Prints each file's size and hash, and "N equal, N differ"; exits with 0 if none differs.
+# Files, logs and differences are in packaging/build/builders. Needs what make_release.sh
+# needs.
 set -euo pipefail
 die() { echo "two_builders.sh: $*" >&2; exit 1; }
 
@@ -44,7 +44,7 @@ as_second() {
 }
 
 case ${1:-} in
-  -h | --help) sed -n '3,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '3,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
   --as-second) shift; umask 077; as_second "$@"; exit ;;
   -*) die "unknown option '$1' (--help)" ;;
 esac
@@ -52,42 +52,50 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 command -v diffoscope > /dev/null || die "no diffoscope (run: test/install_packages.sh guests)"
 [ -z "$(git status --porcelain)" ] || die "there is what no commit has (git status)"
-[ $# -gt 0 ] || set -- bookworm-amd64 static-amd64 bookworm-arm64 static-arm64
-here=$PWD/packaging/build/builders
+[ $# -gt 0 ] || set -- bookworm-amd64 bookworm-arm64 static-amd64 static-arm64 library wheels
+here=$PWD/packaging/build/builders cache=${XDG_CACHE_HOME:-$HOME/.cache}
+scratch=$cache/netmeter/second
+mkdir -p "$cache/netmeter"
+exec 9> "$scratch.lock"
+flock -n 9 || die "another one works"
+clean() { rm -rf --one-file-system "$scratch" "$cache"/netmeter/build-*.second{,.lock}; }
+trap clean EXIT
+clean
 rm -rf "$here"
-mkdir -p "$here/first" "$here/second" "$here/differences"
-clone=$(mktemp -d /var/tmp/netmeter-second.XXXXXX)
-trap 'rm -rf "$clone"' EXIT
-(umask 077 && git clone -q . "$clone")
-second=("NETMETER_LAYER=${NETMETER_LAYER:-fresh}" "NETMETER_WRAPPER=packaging/two_builders.sh --as-second")
-unset NETMETER_LAYER
+mkdir -p "$here/differences"
+(umask 077 && git clone -q . "$scratch/clone")
 
-# packages ROW DIR [COMMAND...]: by COMMAND, in the current folder's clone
-packages() {
-  local row=$1 output=$2 static=() suite=${1%-*}
-  shift 2
-  if [ "$suite" = static ]; then static=(--static) suite=bookworm; fi
-  "$@" packaging/make_debs_for.sh "${static[@]}" "$suite" "${row##*-}" "$output" > "$output.log" 2>&1 ||
-    { tail -n 20 "$output.log" >&2; die "$row could not be built (log: $output.log)"; }
+# build BUILDER ROW,...: in the current folder. A dry run goes on without a row.
+build() {
+  local log=$here/$1.log version
+  version=$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)
+  if ! packaging/make_release.sh --dry-run --only "$2" "$version" "$here/$1" > "$log" 2>&1 9>&- || grep -q ' is missing' "$log"; then
+    tail -n 30 "$log" >&2
+    die "the $1 builder fails (log: $log)"
+  fi
 }
-equal=0 differ=0 failed=''
-for row; do
-  packages "$row" "$here/first/$row" &
-  (cd "$clone" && packages "$row" "$here/second/$row" env "${second[@]}" taskset -c 0) || failed=yes
-  wait $! || failed=yes
-  [ -z "$failed" ] || exit 1
-  while read -r file; do
-    mine=$here/first/$row/$file theirs=$here/second/$row/$file
-    if cmp -s "$mine" "$theirs"; then
-      equal=$((equal + 1)) verdict=equal
-    else
-      differ=$((differ + 1)) verdict=DIFFERS
-      diffoscope --text "$here/differences/$row-$file.txt" "$mine" "$theirs" || true
-    fi
-    printf '%-8s %-16s %10s  %.16s  %s\n' "$verdict" "$row" "$(stat -c %s "$theirs" 2> /dev/null || echo missing)" \
-      "$(sha256sum "$theirs" 2> /dev/null)" "$file"
-  done < <(cd "$here" && find "first/$row" "second/$row" -type f -printf '%P\n' | sort -u)
-done
-[ "$differ" = 0 ] || echo "the differences are in $here/differences"
+rows=$(IFS=, && echo "$*")
+build first "$rows" &
+(
+  cd "$scratch/clone"
+  umask 077
+  taskset -cp 0 "$BASHPID" > /dev/null
+  export GIT_CONFIG_GLOBAL=~/.gitconfig HOME=$scratch/home XDG_CACHE_HOME=$cache TZ=XYZ-14 LC_ALL=en_US.UTF-8
+  export NETMETER_LAYER=second NETMETER_WRAPPER="packaging/two_builders.sh --as-second"
+  build second "$rows"
+) || { wait; exit 1; }
+wait $!
+equal=0 differ=0
+while read -r file; do
+  mine=$here/first/$file theirs=$here/second/$file
+  if cmp -s "$mine" "$theirs"; then
+    equal=$((equal + 1)) verdict=equal
+  else
+    differ=$((differ + 1)) verdict=DIFFERS
+    diffoscope --text "$here/differences/${file//\//-}.txt" "$mine" "$theirs" || true
+  fi
+  printf '%-8s %10s  %.16s  %s\n' "$verdict" "$(stat -c %s "$theirs" 2> /dev/null || echo missing)" \
+    "$(sha256sum "$theirs" 2> /dev/null)" "$file"
+done < <(cd "$here" && find first second -type f -printf '%P\n' | LC_ALL=C sort -u)
 echo "$equal equal, $differ differ"
-[ "$differ" = 0 ]
+[ "$differ" = 0 ] || die "the differences are in $here/differences"
