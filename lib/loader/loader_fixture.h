@@ -40,8 +40,9 @@ int InChild(const std::function<int()>& body);
 bool BecomeUser(gid_t gid, uid_t uid = kNobody);
 
 // Makes this system call fail with `error` in the calling process, like the seccomp
-// filter of a container. False if the kernel accepts no filter.
-bool RefuseCall(long number, int error);
+// filter of a container; if `first` is not -1, only with this first argument. False if
+// the kernel accepts no filter.
+bool RefuseCall(long number, int error, int first = -1);
 
 class LoaderRootTest : public ::testing::Test {
  protected:
