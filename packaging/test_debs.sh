@@ -31,7 +31,7 @@ suite=${2:-bookworm} arch=${3:-amd64}
 earlier=${4:+$(cd "$4" && pwd)}
 case $arch in
   amd64) console=ttyS0 machine=(qemu-system-x86_64 -M q35 -cpu "max,-cx16") ;;
-  arm64) console=ttyAMA0 machine=(qemu-system-aarch64 -M virt -cpu max) ;;
+  arm64) console=ttyAMA0 machine=(qemu-system-aarch64 -M virt -cpu neoverse-n1) ;;
   *) die "'$arch' is neither amd64 nor arm64" ;;
 esac
 [ "$(id -u)" = 0 ] || die "not root"
