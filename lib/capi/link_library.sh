@@ -6,6 +6,7 @@
 # LIBRARY of the system is "absl_status", or a pattern, "absl_*". NETMETER_CXX replaces
 # the compiler g++: aarch64-linux-gnu-g++ (build --action_env).
 set -euo pipefail
+export LC_ALL=C # the order of patterns
 compiler=${NETMETER_CXX:-g++}
 shared=$1 soname=$2 static=$3 exports=$4
 shift 4
