@@ -77,7 +77,7 @@ if [ -n "$key" ]; then
 else
   refuse "nothing is signed without --key KEY"
 fi
-for tool in apt-ftparchive mmdebstrap; do
+for tool in apt-ftparchive jq mmdebstrap; do
   command -v "$tool" > /dev/null || die "no $tool (run: test/install_packages.sh guests)"
 done
 
@@ -166,12 +166,13 @@ bill() {
   local deb
   mkdir -p "$work/$1/var/lib/dpkg"
   for deb in pool/*; do printf '%s\nStatus: install ok installed\n\n' "$(dpkg-deb -f "$deb")"; done > "$work/$1/var/lib/dpkg/status"
-  # The order would be that of hashes.
-  PYTHONHASHSEED=0 "$work/venv/bin/debsbom" generate -t spdx --validate --root "$work/$1" --distro-arch amd64 \
+  "$work/venv/bin/debsbom" generate -t spdx --validate --root "$work/$1" --distro-arch amd64 \
     --base-distro-vendor "$([ "$1" = noble ] && echo ubuntu || echo debian)" --distro-name netmeter --distro-version "$version" \
     --distro-supplier "The libnetmeter Authors" --spdx-namespace "https://spdx.org/spdxdocs/netmeter-$version-$1" \
-    --timestamp "$(date -u -Iseconds -d "@$SOURCE_DATE_EPOCH")" -o - 2> "$work/log" > "netmeter-$version-$1.spdx.json" ||
+    --timestamp "$(date -u -Iseconds -d "@$SOURCE_DATE_EPOCH")" -o - 2> "$work/log" > "$work/$1.json" ||
     { tail -n 20 "$work/log" >&2; die "no bill of materials for $1"; }
+  # Lists have any order in SPDX, and another one in each run.
+  jq -S 'walk(if type == "array" then sort else . end)' "$work/$1.json" > "netmeter-$version-$1.spdx.json"
 }
 sign() { gpg --batch --yes --local-user "$key" "$@"; }
 # For each release a flat repository over its own packages: apt takes the highest version.

@@ -92,7 +92,7 @@ while read -r file; do
     equal=$((equal + 1)) verdict=equal
   else
     differ=$((differ + 1)) verdict=DIFFERS
-    diffoscope --text "$here/differences/${file//\//-}.txt" "$mine" "$theirs" || true
+    timeout 600 diffoscope --text "$here/differences/${file//\//-}.txt" "$mine" "$theirs" || true
   fi
   printf '%-8s %10s  %.16s  %s\n' "$verdict" "$(stat -c %s "$theirs" 2> /dev/null || echo missing)" \
     "$(sha256sum "$theirs" 2> /dev/null)" "$file"

@@ -61,7 +61,7 @@ TEST_PACKAGES=(
   # clients behind a gateway: leases, and WireGuard without a kernel module
   dnsmasq-base udhcpc wireguard-tools wireguard-go
   # an apt repository; what docs/fleet.md rolls out and alerts with
-  apt-utils gnupg ansible-core prometheus-alertmanager
+  apt-utils gnupg jq ansible-core prometheus-alertmanager
   # collectors of IPFIX
   nfdump pmacct python3-ipfix
 )
@@ -69,8 +69,8 @@ PACKAGE_PACKAGES=(
   debhelper dh-python help2man man-db lintian mmdebstrap
   # auditwheel and debsbom, from PyPI
   python3-venv
-  # the apt repository
-  apt-utils gnupg
+  # the apt repository, the bill of materials
+  apt-utils gnupg jq
 )
 GUEST_PACKAGES=(
   "${PACKAGE_PACKAGES[@]}"
