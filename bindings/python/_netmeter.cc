@@ -257,7 +257,7 @@ py::object ToPython(Path path) { return Text(PathName(path)); }
 py::object ToPython(const std::map<std::string, std::string>& labels) {
   py::dict dict;
   for (const auto& [label, text] : labels) dict[Text(label)] = Text(text);
-  return std::move(dict);
+  return dict;
 }
 
 // In the field order of netmeter.FlowRecord. kind, transport and path are words.

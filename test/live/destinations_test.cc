@@ -116,7 +116,7 @@ std::string Get(const std::string& host) {
 
 // On a host without configuration every destination of a program was empty.
 TEST_P(DestinationsTest, ProgramsHaveThoseOfPlainHttp) {
-  const MeteredCgroup& meter = World::MeterWith("");
+  MeteredCgroup& meter = World::MeterWith("");
   const std::vector<std::string> texts = {
       Get("one.example"), Get("ONE.example:80"),
       // In two segments, and in single bytes.
@@ -143,7 +143,7 @@ TEST_P(DestinationsTest, ProgramsHaveThoseOfPlainHttp) {
 }
 
 TEST_P(DestinationsTest, OnlyTheKindsOfTheConfigurationHaveSome) {
-  const MeteredCgroup& meter = World::MeterWith("destinations_of: [service]\n");
+  MeteredCgroup& meter = World::MeterWith("destinations_of: [service]\n");
   Send(meter, 80, {Get("one.example")});
   Send(meter, 80, {Get("one.example")}, "chosen");
   Settle(meter);
@@ -290,7 +290,7 @@ TEST_P(DestinationsTest, ConnectionsThatWaitKeepNoNameFromOthers) {
 // One socket sends to ports of rules and to others, which keep their slot
 // meanwhile: each datagram has its own destination, however many came before.
 TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
-  const MeteredCgroup& meter = World::MeterWith(
+  MeteredCgroup& meter = World::MeterWith(
       "destinations:\n"
       "  - {name: nine, port: 9000, protocol: udp}\n"
       "  - {name: eleven, port: 9002}\n"
@@ -337,7 +337,7 @@ TEST_P(DestinationsTest, RulesOfPortsYieldToNamesOfConnections) {
        {"one.example", "net"}},
   };
   for (const auto& one : cases) {
-    const MeteredCgroup& meter =
+    MeteredCgroup& meter =
         World::MeterWith("destinations: [" + one.rule + "]\n");
     Send(meter, 80, texts);
     Settle(meter);
@@ -356,7 +356,7 @@ TEST_P(DestinationsTest, RulesOfPortsYieldToNamesOfConnections) {
 
 // Without configuration a name server is `dns`, by UDP and by TCP.
 TEST_P(DestinationsTest, NameServersAreDnsByDefault) {
-  const MeteredCgroup& meter = World::MeterWith("");
+  MeteredCgroup& meter = World::MeterWith("");
   Send(meter, 53, {"12345"});
   RunChild(meter.cgroup(), lab().client, [&] {
     const int fd = OpenSocket(af(), SOCK_DGRAM);

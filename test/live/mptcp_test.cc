@@ -218,7 +218,7 @@ TEST_P(MptcpTest, NamesGivenLaterHoldFromThenOn) {
 TEST_P(MptcpTest, WhoConnectsAgainHasAnotherDestination) {
   const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
   const Address address = Server();
-  const MeteredCgroup& meter = World::MeterWith("");
+  MeteredCgroup& meter = World::MeterWith("");
   const std::string name = "mptcp-again" + FamilyName(GetParam());
   const std::vector<std::string> hosts = {"first.example", "second.example"};
   Child server(nullptr, lab().server, [&](Child::Parent& parent) {

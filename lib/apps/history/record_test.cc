@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "lib/apps/history/samples.h"
 #include "lib/apps/history/usage.h"
 

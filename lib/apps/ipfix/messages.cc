@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fixbuf/public.h>
+#include <netinet/ether.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <string.h>
@@ -12,10 +13,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "lib/base/status_util.h"
 
 namespace netmeter {
@@ -204,11 +203,9 @@ absl::string_view KindOf(const FlowRecord& record) {
                                               : KindName(record.kind);
 }
 
-// Six bytes, or none.
-std::string MacOf(const FlowRecord& record) {
-  const std::string digits =
-      absl::StrReplaceAll(record.client_mac, {{":", ""}});
-  return digits.size() == 12 ? absl::HexStringToBytes(digits) : "";
+// False if it has none.
+bool GetMac(const FlowRecord& record, ether_addr* mac) {
+  return ether_aton_r(record.client_mac.c_str(), mac) != nullptr;
 }
 
 Data DataOf(const FlowRecord& record, bool tx) {
@@ -240,9 +237,10 @@ Data DataOf(const FlowRecord& record, bool tx) {
   data.kind = Varfield(KindOf(record));
   data.client_name = Varfield(record.client_name);
   data.client_peer = Varfield(record.client_peer);
-  const std::string mac = MacOf(record);
-  memcpy(tx ? data.source_mac : data.post_destination_mac, mac.data(),
-         mac.size());
+  ether_addr mac;
+  if (GetMac(record, &mac)) {
+    memcpy(tx ? data.source_mac : data.post_destination_mac, &mac, sizeof(mac));
+  }
   return data;
 }
 
@@ -349,7 +347,8 @@ absl::Status Messages::Add(const FlowRecord& record) {
 absl::Status Messages::AddDirection(const FlowRecord& record, bool tx) {
   Data data = DataOf(record, tx);
   uint32_t flags = record.family == "ipv6" ? kIpv6 : kIpv4;
-  if (!MacOf(record).empty()) flags |= tx ? kSourceMac : kDestinationMac;
+  ether_addr mac;
+  if (GetMac(record, &mac)) flags |= tx ? kSourceMac : kDestinationMac;
   size_t bytes = FixedBytes(flags);
   for (const fbVarfield_t& name :
        {data.service, data.destination, data.uplink, data.kind,
