@@ -288,7 +288,8 @@ TEST_P(ProtocolsTest, AnEvictedNameOfAnSctpListenerIsNobodysNext) {
   std::string evicted = meter.Evict();
   if (!KernelAtLeast(6, 19)) {
     // The children wait for 30 seconds.
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(15);
     while (is_known() && std::chrono::steady_clock::now() < end) {
       usleep(100000);
       evicted += meter.Evict();
