@@ -50,12 +50,14 @@ boot() {
   mount -t tmpfs tmpfs "$1/run"
   cp /etc/resolv.conf "$1/etc/" 2> /dev/null || true
 }
-# in_root ROOT WORD...: a command there, with these settings.
+# in_root ROOT WORD...: a command there, with these settings. No chroot(1), in which the
+# kernel makes no user namespace.
 in_root() {
   local root=$1
   shift
   env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
-    "${settings[@]}" chroot "$root" "$@"
+    "${settings[@]}" unshare --mount \
+    sh -c 'mount --rbind "$0" "$0" && cd "$0" && pivot_root . . && umount -l . && exec "$@"' "$root" "$@"
 }
 settings=("CGROUP=$cgroup")
 
@@ -69,11 +71,11 @@ readme() {
   mount --make-rslave "$root/dev"
   # The certificates and mirrors of this machine.
   cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-  git clone -q --no-local . "$root/root/src"
+  git clone -q --no-local . "$root/src"
   for command in examples/demo.sh "test/run.sh${OPTIONS:+ $OPTIONS}"; do
     log=packaging/build/readme-$suite-$(basename "${command%% *}" .sh).log
     start=$SECONDS status=0
-    in_root "$root" timeout 5h bash -c "cd /root/src && exec $command" > "$log" 2>&1 < /dev/null || status=$?
+    in_root "$root" timeout 5h bash -c "cd /src && exec $command" > "$log" 2>&1 < /dev/null || status=$?
     printf '%-10s %-18s %4d min  %s\n' "$suite" "${command%% *}" $(((SECONDS - start + 30) / 60)) "$(tail -n 1 "$log")"
     if [ $status != 0 ]; then echo "from_bare.sh: exit status $status, see $log" >&2; worst=1; fi
   done
@@ -110,14 +112,14 @@ measure() {
   rmdir "$cgroup"
 }
 copy_builder() {
-  mkdir "$1/root/src"
-  git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -xC "$1/root/src"
+  mkdir "$1/src"
+  git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -xC "$1/src"
 }
-copy_gateway() { cp "$scratch"/builder/root/src/packaging/build/*.deb "$1/root/"; }
+copy_gateway() { cp "$scratch"/builder/src/packaging/build/*.deb "$1/root/"; }
 
 printf '%-10s %8s %8s %8s\n' "" seconds fetched disk
 measure builder << 'END'
-cd /root/src
+cd /src
 test/install_packages.sh package
 packaging/make_debs.sh
 END
