@@ -43,6 +43,7 @@ if [ -n "$only" ]; then
   rows=("${chosen[@]}")
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+umask 022
 directory=${directory:-$PWD/packaging/build/$version}
 
 # --- what a release needs -----------------------------------------------------------
@@ -158,21 +159,22 @@ done
 sed "1,/^## \[/d; /^## \[/,\$d" "$work/tree/CHANGELOG.md" | sed '/./,$!d' > "$files/RELEASE_NOTES.md"
 
 cd "$files"
-# bill DIR: the bill of materials, in SPDX, of the packages in pool: each with its version
-# and the sources, with theirs, whose code is in it (Static-Built-Using).
+# bill SUITE ARCH: the bill of materials, in SPDX, of the packages in pool: each with its
+# version and the sources, with theirs, whose code is in it (Static-Built-Using). One for
+# each machine type, because the tool knows no machine type of a dependency.
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q debsbom==0.10.2 spdx-tools==0.8.5
 bill() {
-  local deb
-  mkdir -p "$work/$1/var/lib/dpkg"
-  for deb in pool/*; do printf '%s\nStatus: install ok installed\n\n' "$(dpkg-deb -f "$deb")"; done > "$work/$1/var/lib/dpkg/status"
-  "$work/venv/bin/debsbom" generate -t spdx --validate --root "$work/$1" --distro-arch amd64 \
+  local deb name=netmeter-$version-$1-$2
+  mkdir -p "$work/$name/var/lib/dpkg"
+  for deb in pool/*_"$2".deb pool/*_all.deb; do printf '%s\nStatus: install ok installed\n\n' "$(dpkg-deb -f "$deb")"; done > "$work/$name/var/lib/dpkg/status"
+  "$work/venv/bin/debsbom" generate -t spdx --validate --root "$work/$name" --distro-arch "$2" \
     --base-distro-vendor "$([ "$1" = noble ] && echo ubuntu || echo debian)" --distro-name netmeter --distro-version "$version" \
-    --distro-supplier "The libnetmeter Authors" --spdx-namespace "https://spdx.org/spdxdocs/netmeter-$version-$1" \
-    --timestamp "$(date -u -Iseconds -d "@$SOURCE_DATE_EPOCH")" -o - 2> "$work/log" > "$work/$1.json" ||
-    { tail -n 20 "$work/log" >&2; die "no bill of materials for $1"; }
+    --distro-supplier "The libnetmeter Authors" --spdx-namespace "https://spdx.org/spdxdocs/$name" \
+    --timestamp "$(date -u -Iseconds -d "@$SOURCE_DATE_EPOCH")" -o - 2> "$work/log" > "$work/$name.json" ||
+    { tail -n 20 "$work/log" >&2; die "no bill of materials for $1 $2"; }
   # Lists have any order in SPDX, and another one in each run.
-  jq -S 'walk(if type == "array" then sort else . end)' "$work/$1.json" > "netmeter-$version-$1.spdx.json"
+  jq -S 'walk(if type == "array" then sort else . end)' "$work/$name.json" > "$name.spdx.json"
 }
 sign() { gpg --batch --yes --local-user "$key" "$@"; }
 # For each release a flat repository over its own packages: apt takes the highest version.
@@ -182,7 +184,9 @@ for suffix in deb12:bookworm deb13:trixie ubuntu24.04:noble 0static:static; do
   mkdir "$suite" pool
   ln ./*-1+"${suffix%:*}"_*.deb pool/
   apt-ftparchive packages pool | sed 's|^Filename: pool/|Filename: |' > "$suite/Packages"
-  bill "$suite"
+  for arch in amd64 arm64; do
+    ! compgen -G "pool/*_$arch.deb" > /dev/null || bill "$suite" "$arch"
+  done
   rm -r pool
   [ -z "$key" ] || apt-ftparchive -o APT::FTPArchive::Release::Origin=netmeter -o APT::FTPArchive::Release::Suite="$suite" \
     release "$suite" | sign --clearsign > "$suite/InRelease"
