@@ -55,6 +55,7 @@ boot() {
 in_root() {
   local root=$1
   shift
+  # shellcheck disable=SC2016 # for the inner shell
   env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
     "${settings[@]}" unshare --mount \
     sh -c 'mount --rbind "$0" "$0" && cd "$0" && pivot_root . . && umount -l . && exec "$@"' "$root" "$@"
