@@ -20,6 +20,8 @@ SRC_URI = "${NETMETER_RELEASE}/netmeter-${PV}.tar.gz;name=netmeter-${PV}.tar.gz 
 
 python () {
     import os, re
+    if not d.getVar("UNPACKDIR"): # before Yocto 5.1
+        d.setVar("UNPACKDIR", d.getVar("WORKDIR"))
     sums = os.path.join(os.path.dirname(d.getVar("FILE")), "SHA256SUMS")
     bb.parse.mark_dependency(d, sums)
     if not os.path.exists(sums):
@@ -54,6 +56,7 @@ do_install() {
 PACKAGES =+ "${PN}-exporter"
 FILES:${PN}-exporter = "${bindir}/netmeter-exporter ${systemd_system_unitdir}/netmeter-exporter.service"
 RDEPENDS:${PN}-exporter = "${PN}"
+FILES:${PN} += "${systemd_system_unitdir}"
 CONFFILES:${PN} = "${sysconfdir}/netmeter.yml"
 USERADD_PACKAGES = "${PN}"
 GROUPADD_PARAM:${PN} = "--system netmeter"
