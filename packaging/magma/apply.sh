@@ -20,8 +20,10 @@ case ${1:-} in
 esac
 [ $# = 1 ] || die "expected the folder of a clone of Magma (--help explains)"
 patch=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/0001-kernsnoopd-is-netmeter-exporter.patch
-cd "$1"
-git rev-parse --git-dir > /dev/null
+cd -P -- "$1"
+up=$(git rev-parse --show-cdup) # nothing in a bare clone
+cd "./$up"
+git cat-file -e HEAD:lte/gateway 2> /dev/null || die "$1 is no clone of Magma: it has no lte/gateway"
 
 # Against HEAD, and in an index of its own: --check also works in a bare clone.
 index=$(mktemp -d)
@@ -34,10 +36,21 @@ unset GIT_INDEX_FILE
 [ -z "$check" ] || { echo "the patch applies to $(git rev-parse --short HEAD)"; exit 0; }
 
 [ -z "$(git status --porcelain --untracked-files=no)" ] || die "$1 has changes: commit or stash them"
+[ ! -e "$(git rev-parse --git-path rebase-apply)" ] || die "$1 is in a rebase or an am: end it"
 ! git rev-parse --verify --quiet refs/heads/netmeter > /dev/null || die "$1 has a branch netmeter already"
+from=$(git symbolic-ref --quiet --short HEAD || git rev-parse HEAD)
+undo() {
+  git am --abort 2> /dev/null || true
+  git checkout --quiet --force "$from"
+  git branch --quiet -D netmeter
+  rm -rf "$index"
+  echo "apply.sh: nothing has changed in $(pwd), because of the error above" >&2
+}
+trap undo EXIT
 git checkout --quiet -b netmeter
 git am --quiet --signoff "$patch"
-cd lte/gateway
-git rm --quiet -r configs/kernsnoopd.yml deploy/roles/magma/files/systemd_bazel/magma@kernsnoopd.service python/magma/kernsnoopd/{BUILD.bazel,handlers.py,main.py,metrics.py,snooper.py,ebpf,tests/byte_counter_tests.py}
+git rm --quiet -r lte/gateway/configs/kernsnoopd.yml lte/gateway/deploy/roles/magma/files/systemd_bazel/magma@kernsnoopd.service \
+  lte/gateway/python/magma/kernsnoopd/{BUILD.bazel,handlers.py,main.py,metrics.py,snooper.py,ebpf,tests/byte_counter_tests.py}
 git commit --quiet --signoff -m "chore(agw): remove kernsnoopd's own programs" -m "netmeter-exporter is kernsnoopd."
+trap 'rm -rf "$index"' EXIT
 git log --oneline -2
