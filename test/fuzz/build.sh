@@ -16,11 +16,12 @@
 # MemorySanitizer.
 set -euo pipefail
 die() { echo "build.sh: $*" >&2; exit 1; }
-cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 if [[ ${1:-} = -h || ${1:-} = --help ]]; then
-  sed -n '3,16s/^# \{0,1\}//p' test/fuzz/build.sh
+  sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit
 fi
+[ -d "${OUT:-}" ] || die "OUT is no folder: '${OUT:-}'"
+OUT=$(realpath -- "$OUT")
 
 # TARGET: its longest input, and sources
 declare -A targets=(
@@ -35,10 +36,11 @@ declare -A targets=(
 [ $# -gt 0 ] || set -- "${!targets[@]}"
 : "${CXX:=clang++}" "${LIB_FUZZING_ENGINE:=-fsanitize=fuzzer}"
 : "${CXXFLAGS:=-O2 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all}"
-[ -d "${OUT:-}" ] || die "OUT is no folder: '${OUT:-}'"
 
 if [[ $CXXFLAGS = *-stdlib=libc++* ]]; then
-  [ -d "${SRC:-}/abseil-cpp" ] || die "no $SRC/abseil-cpp (clone https://github.com/abseil/abseil-cpp there)"
+  : "${SRC:?has to name the folder of abseil-cpp}" "${WORK:?has to name a folder to build abseil in}"
+  SRC=$(realpath -- "$SRC") WORK=$(realpath -- "$WORK")
+  [ -d "$SRC/abseil-cpp" ] || die "SRC has no abseil-cpp: $SRC (clone https://github.com/abseil/abseil-cpp there)"
   export CXX CXXFLAGS # for cmake
   cmake -S "$SRC/abseil-cpp" -B "$WORK/abseil" -DCMAKE_CXX_STANDARD=17 > /dev/null
   cmake --build "$WORK/abseil" --parallel "$(nproc)" --target statusor strings > /dev/null
@@ -48,6 +50,7 @@ else
   read -ra abseil < <(pkg-config --cflags --libs absl_statusor absl_strings)
 fi
 
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 for target; do
   [[ -v targets[$target] ]] || die "no target '$target': ${!targets[*]}"
   read -r longest sources <<< "${targets[$target]}"
