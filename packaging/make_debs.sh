@@ -58,13 +58,14 @@ if [ -n "$static" ]; then
   # They are what the packages are for.
   ignored=(--suppress-tags "statically-linked-binary,embedded-library")
 fi
-# built_using TARGET...: Debian's source packages whose code is in the programs: that of
-# headers, and in static programs that of archives. Becomes the field Static-Built-Using,
+# parts TARGET...: Debian's packages whose code is in the programs: that of headers, and
+# in static programs that of archives. Their sources become the field Static-Built-Using,
 # from which make_release.sh makes the bill of materials. dpkg knows it, and lintian of
 # Debian 12 does not (unknown-field).
-built_using() {
-  local library name file names
-  for library in $(bazel query "deps(set($*)) intersect //third_party:all" 2> /dev/null | sed 's|.*:||') ${static:+runtime}; do
+parts() {
+  local libraries library name file names
+  libraries=$(bazel query "deps(set($*)) intersect //third_party:all" 2> /dev/null | sed 's|.*:||') || die "no bazel query for $*"
+  for library in $libraries ${static:+runtime}; do
     names=${static:+$library}
     case $library in
       cli11) echo libcli11-dev ;;
@@ -82,7 +83,7 @@ built_using() {
       file=$("${NETMETER_CXX:-g++}" -print-file-name="lib$name.a")
       [ ! -e "$file" ] || dpkg -S "$(realpath "$file")" | sed 's/: .*//'
     done
-  done | sort -u | xargs -r dpkg-query -W -f "\${source:Package} (= \${source:Version})\n" | sort -u | paste -sd, | sed 's/,/, /g'
+  done | sort -u
 }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -91,8 +92,15 @@ build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
 for pair in "netmeter-loader //lib/netmeter_loader:netmeter-loader //lib/apps/fds:netmeter-fds" "netmeter //lib/apps/netmeter" \
   "netmeter-exporter //lib/apps/exporter:netmeter-exporter" "netmeter-ipfix //lib/apps/ipfix:netmeter-ipfix" \
   "libnetmeter1 //lib/capi" "libnetmeter-dev //lib/capi" "python3-netmeter //bindings/python:netmeter/_netmeter.so"; do
+  package=${pair%% *}
   # shellcheck disable=SC2086 # words
-  echo "${pair%% *}: $(built_using ${pair#* })"
+  parts ${pair#* } > "$scratch/parts"
+  echo "$package: $(xargs -r dpkg-query -W -f "\${source:Package} (= \${source:Version})\n" < "$scratch/parts" | sort -u | paste -sd, | sed 's/,/, /g')"
+  [ -n "$static" ] || continue
+  # The licences of these parts.
+  while IFS=: read -r part _; do
+    install -D -m 644 "/usr/share/doc/$part/copyright" "$scratch/licences/$package/usr/share/doc/$package/copyright.$part"
+  done < "$scratch/parts"
 done > "$scratch/built-using"
 bazel shutdown # its server would keep some hundred megabytes of memory
 
@@ -101,6 +109,7 @@ tree=$scratch/netmeter
 mkdir "$tree"
 cp -a packaging/debian "$tree/debian"
 mv "$scratch/built-using" "$tree/built-using"
+[ -z "$static" ] || mv "$scratch/licences" "$tree/"
 cat > "$tree/debian/changelog" << END
 netmeter ($version) unstable; urgency=medium
 
