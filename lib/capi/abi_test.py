@@ -44,7 +44,11 @@ def compile_c(text, output, target="x86_64-linux-gnu", options=()):
 
 
 def compile_layout(headers, output, target="x86_64-linux-gnu"):
-    """An object with a variable of each type of the headers, and their numbers as an enum."""
+    """An object with a variable of each type of the headers, and an enum of each number.
+
+    abidiff compares only the set of an enum's values: in one enum, equal numbers would hide
+    each other.
+    """
     folder = os.path.dirname(os.path.dirname(headers[0])) or "."
     text = "".join('#include "%s"\n' % os.path.relpath(header, folder) for header in headers)
     types = []
@@ -55,7 +59,7 @@ def compile_layout(headers, output, target="x86_64-linux-gnu"):
     # NM_ABI_MINOR grows with each addition; texts and initializers are no numbers.
     numbers = re.findall(r'^#define ((?!NM_ABI_MINOR )(?:NM|NETMETER)_\w+) [^{"\n]', macros, re.M)
     text += "".join("%s type_of_%s;\n" % one for one in types)
-    text += "enum numbers { %s } numbers;\n" % ", ".join("%s_ = %s" % (name, name) for name in sorted(numbers))
+    text += "".join("enum number_{0} {{ {0}_ = {0} }} number_{0};\n".format(name) for name in sorted(numbers))
     compile_c(text, output, target, ["-c", "-I", folder])
 
 
@@ -97,6 +101,9 @@ class CompareTest(unittest.TestCase):
     """The guard itself, on a small library."""
 
     HEADER = """
+        #define NM_FIRST 1
+        #define NM_SECOND 2
+        #define NM_THIRD 2
         enum kind { KIND_A = 1, KIND_B = 2 };
         struct sample { unsigned long size; const char *name; unsigned count; unsigned char reserved[4]; };
         struct fixed { unsigned first; unsigned second; };
@@ -108,8 +115,12 @@ class CompareTest(unittest.TestCase):
         changed_header = self.HEADER.replace(old, new)
         self.assertNotEqual(changed_header, self.HEADER)
         with tempfile.TemporaryDirectory() as folder:
-            compile_c(self.HEADER, folder + "/old.o", options=["-c"])
-            compile_c(changed_header, folder + "/new.o", options=["-c"])
+            for name, text in (("old", self.HEADER), ("new", changed_header)):
+                os.mkdir(os.path.join(folder, name))
+                header = os.path.join(folder, name, "sample.h")
+                with open(header, "w", encoding="utf-8") as file:
+                    file.write(text)
+                compile_layout([header], "%s/%s.o" % (folder, name))
             dump(folder + "/old.o", folder + "/old.abi")
             return compare(folder + "/old.abi", folder + "/new.o")
 
@@ -117,11 +128,12 @@ class CompareTest(unittest.TestCase):
         for what, old, new in (
             ("function", "int close_it", "int more(int a) { return a; }\n int close_it"),
             ("value", "KIND_B = 2", "KIND_B = 2, KIND_C = 3"),
+            ("number", "#define NM_THIRD 2", "#define NM_THIRD 2\n#define NM_FOURTH 2"),
         ):
             with self.subTest(what):
                 changed, added = self.compare(old, new)
                 self.assertEqual(changed, "")
-                self.assertRegex(added, "more|KIND_C")
+                self.assertRegex(added, "more|KIND_C|NM_FOURTH")
 
     def test_a_change_fails(self):
         for what, old, new in (
@@ -132,6 +144,8 @@ class CompareTest(unittest.TestCase):
             ("removed member", "unsigned second;", ""),
             ("value of an enum", "KIND_B = 2", "KIND_B = 3"),
             ("removed value", ", KIND_B = 2", ""),
+            ("value of a number", "NM_THIRD 2", "NM_THIRD 1"),
+            ("removed number", "#define NM_THIRD 2", ""),
             ("removed function", "int close_it(struct fixed *fixed) { return 0; }", ""),
             ("added argument", "(struct fixed *fixed)", "(struct fixed *fixed, int how)"),
             ("type of an argument", "(struct fixed *fixed)", "(struct sample *fixed)"),
