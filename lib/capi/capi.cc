@@ -87,7 +87,8 @@ static_assert(sizeof(netmeter_error) == 1024, "ABI");
 static_assert(sizeof(void*) != 8 || (sizeof(netmeter_options) == 40 &&
                                      sizeof(netmeter_sample) == 272 &&
                                      sizeof(netmeter_health) == 816),
-              "ABI");
+              "a struct grew: WHAT_TO_DO of lib/capi/abi_test.py says "
+              "whether it may; if so, correct its size here");
 
 // The sizes of the structs in a program of version 1.0. They stay when members are added.
 constexpr size_t kOptionsOfVersion1 =

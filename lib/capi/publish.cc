@@ -71,7 +71,8 @@ constexpr size_t kMagmaOptionsOfVersion1 =
 static_assert(sizeof(void*) != 8 ||
                   (kOptionsOfVersion1 == 32 && kMagmaOptionsOfVersion1 == 24 &&
                    sizeof(netmeter_metric) == 96),
-              "ABI");
+              "a struct grew: WHAT_TO_DO of lib/capi/abi_test.py says "
+              "whether it may; if so, correct its size here");
 
 absl::Status TakeOptions(const netmeter_publish_options* given,
                          PublishOptions* options) {

@@ -22,7 +22,8 @@ static_assert(sizeof(void*) != 8 || (sizeof(netmeter_uplink_counts) == 80 &&
                                      sizeof(netmeter_uplink_interface) == 72 &&
                                      sizeof(netmeter_forwarded) == 56 &&
                                      sizeof(netmeter_uplink) == 88),
-              "ABI");
+              "a struct grew: WHAT_TO_DO of lib/capi/abi_test.py says "
+              "whether it may; if so, correct its size here");
 
 template <typename Row>
 Row NewRow() {
