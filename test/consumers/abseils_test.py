@@ -133,10 +133,11 @@ class AbseilsTest(unittest.TestCase):
             run(["cp", "-r", os.path.join(consumers.prefix, "include"), later])
             with open(later + "/netmeter/sample.h", encoding="utf-8") as file:
                 text = file.read()
-            changed = text.replace("v1_0_0", "v1_1_0").replace("struct Sample {", "struct Sample {\n  std::string more;")
+            changed, namespaces = re.subn(r"namespace v\w+", "namespace later", text)
+            changed, structs = re.subn(r"struct Sample \{", r"\g<0>\n  std::string more;", changed)
+            self.assertEqual((namespaces, structs), (1, 1))
             with open(later + "/netmeter/sample.h", "w", encoding="utf-8") as file:
                 file.write(changed)
-            self.assertEqual(len(changed), len(text) + len("\n  std::string more;"))
             self.expect_both_work(consumers.compile_two("two", include=later), consumers)
 
 
