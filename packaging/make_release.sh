@@ -19,6 +19,7 @@
 # refused. --only: these rows, for a trial. CONTRIBUTING.md has the steps around it. Needs
 # root, test/install_packages.sh guests, and PyPI.
 set -euo pipefail
+unset CDPATH
 
 die() { echo "make_release.sh: $*" >&2; exit 1; }
 rows=(bookworm-amd64 bookworm-arm64 trixie-amd64 noble-amd64 static-amd64 static-arm64 library wheels)
@@ -39,7 +40,7 @@ done
 version=${words[0]} directory=${words[1]:+$(realpath -m -- "${words[1]}")}
 if [ -n "$only" ]; then
   IFS=, read -ra chosen <<< "$only"
-  for row in "${chosen[@]}"; do [[ " ${rows[*]} " == *" $row "* ]] || die "no row '$row': ${rows[*]}"; done
+  for row in "${chosen[@]}"; do printf '%s\n' "${rows[@]}" | grep -qxF -- "$row" || die "no row '$row': ${rows[*]}"; done
   rows=("${chosen[@]}")
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -59,8 +60,8 @@ agree() { [ "$2" = "${3:-$version}" ] || refuse "$1 says '$2', not ${3:-$version
 agree include/netmeter/netmeter.h "$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)"
 agree include/netmeter/sample.h "$(sed -n 's/^ *inline namespace v\([0-9_]*\) {$/\1/p' include/netmeter/sample.h | tr _ .)"
 agree MODULE.bazel "$(sed -n '/^module(/,/^)/s/^ *version = "\(.*\)",$/\1/p' MODULE.bazel)"
-newest=$(grep -m 1 '^## ' CHANGELOG.md)
-agree CHANGELOG.md "$newest" "## [$version] - unreleased"
+agree CHANGELOG.md "$(grep -m 1 '^## ' CHANGELOG.md)" "## [$version] - unreleased"
+[ "$(grep -cF "## [$version]" CHANGELOG.md)" = 1 ] || refuse "CHANGELOG.md must have one section [$version]"
 # The ABI's major version is in the library's name, the package's, and the symbols'.
 soname=$(sed -n 's/.*soname = "libnetmeter\.so\.\(.*\)",/\1/p' lib/capi/BUILD.bazel)
 agree "packaging/debian/control: libnetmeter" "$(sed -n 's/^Package: libnetmeter\([0-9]*\)$/\1/p' packaging/debian/control)" "$soname"
@@ -73,8 +74,14 @@ branch=$(git symbolic-ref -q --short HEAD) || refuse "no branch is checked out (
 # test/run.sh writes the hash of the tree that passed.
 [ "$(cat "$(git rev-parse --git-path netmeter-tested)" 2> /dev/null)" = "$(git rev-parse 'HEAD^{tree}')" ] ||
   refuse "this commit's tree has not passed: test/run.sh --kernels all --long"
+sign() { gpg --batch --yes --local-user "$key" "$@"; }
 if [ -n "$key" ]; then
-  gpg --batch --list-secret-keys -- "$key" > /dev/null 2>&1 || die "gpg has no secret key '$key' (gpg --list-secret-keys)"
+  # A part of a name would also match the keys of others.
+  found=$(gpg --batch --with-colons --list-secret-keys -- "$key" 2> /dev/null | awk -F: '$1 == "sec" { sec = 1 } $1 == "fpr" && sec { print $10; sec = 0 }' | paste -sd' ') || true
+  [ -n "$found" ] || die "gpg has no secret key '$key' (gpg --list-secret-keys)"
+  [[ $found != *' '* ]] || die "'$key' means more than one secret key: give the fingerprint of one ($found)"
+  key=$found
+  sign --clearsign < /dev/null > /dev/null || die "gpg cannot sign with $key (above: why)"
 else
   refuse "nothing is signed without --key KEY"
 fi
@@ -84,7 +91,7 @@ done
 
 # The files of an earlier run are in its SHA256SUMS, and have this project's name or are
 # the indexes of apt.
-earlier() { sed -nE 's/^[0-9a-f]{64}  (RELEASE_NOTES\.md|[a-z]+\/(InRelease|Packages)|[^/]*netmeter[^/]*)$/\1/p' "$directory/SHA256SUMS" 2> /dev/null || true; }
+earlier() { sed -nE 's/^[0-9a-f]{64}  (RELEASE_NOTES\.md|[a-z]+\/(InRelease|Packages)|(python3-|lib)?netmeter[-_0-9][^/]*)$/\1/p' "$directory/SHA256SUMS" 2> /dev/null || true; }
 if [ -e "$directory" ]; then
   [ -d "$directory" ] || die "$directory is no directory"
   foreign=$(cd "$directory" && find . -mindepth 1 ! -type d -printf '%P\n' | grep -vxF -e SHA256SUMS -e SHA256SUMS.asc -f <(earlier) | head -n 1) || true
@@ -99,7 +106,7 @@ flock -n 9 || die "another one makes a release of this clone"
 rm -rf --one-file-system "$work"
 mkdir -p "$work/files"
 # The server of Bazel, which made the library, would stay.
-trap '[ ! -d "$work/tree" ] || (cd "$work/tree" && bazel shutdown 2> /dev/null); rm -rf --one-file-system "$work"' EXIT
+trap '[ ! -d "$work/tree" ] || (cd "$work/tree" && bazel shutdown 2> /dev/null); rm -rf --one-file-system "$work" "$directory/netmeter-new"' EXIT
 trap 'exit 130' INT TERM
 head=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$head")
@@ -121,12 +128,12 @@ add() {
   for file; do
     to=$files/${file##*/}
     [ ! -e "$to" ] || cmp -s "$file" "$to" || { echo "make_release.sh: two rows made different ${file##*/}" >&2; return 1; }
-    install -m "$([ -x "$file" ] && echo 755 || echo 644)" "$file" "$to"
+    install -m "$([ -x "$file" ] && echo 755 || echo 644)" "$file" "$to" || return
   done
 }
 make_source() {
   (cd "$work/tree" && git ls-files -z |
-    tar -c --null --sort=name --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw --mtime="@$SOURCE_DATE_EPOCH" --transform "s|^|netmeter-$version/|" -T -) |
+    tar -c --null --sort=name --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw --mtime="@$SOURCE_DATE_EPOCH" --transform "s|^|netmeter-$version/|S" -T -) |
     gzip -n > "$files/netmeter-$version.tar.gz"
 }
 make_static() {
@@ -157,6 +164,7 @@ for row in "${rows[@]}"; do
   fi
 done
 sed "1,/^## \[/d; /^## \[/,\$d" "$work/tree/CHANGELOG.md" | sed '/./,$!d' > "$files/RELEASE_NOTES.md"
+[ -s "$files/RELEASE_NOTES.md" ] || refuse "CHANGELOG.md says nothing of $version"
 
 cd "$files"
 # bill SUITE ARCH: the bill of materials, in SPDX, of the packages in pool: each with its
@@ -176,7 +184,6 @@ bill() {
   # Lists have any order in SPDX, and another one in each run.
   jq -S 'walk(if type == "array" then sort else . end)' "$work/$name.json" > "$name.spdx.json"
 }
-sign() { gpg --batch --yes --local-user "$key" "$@"; }
 # For each release a flat repository over its own packages: apt takes the highest version.
 for suffix in deb12:bookworm deb13:trixie ubuntu24.04:noble 0static:static; do
   compgen -G "*-1+${suffix%:*}_*.deb" > /dev/null || continue
@@ -199,14 +206,22 @@ find . -type f -printf '%12s %P\n' | LC_ALL=C sort -k 2
 cd - > /dev/null
 
 # --- all of it or nothing -------------------------------------------------------------
+# Hours later. DIR takes the files last, by renames on one file system.
 mkdir -p "$directory"
+rm -rf --one-file-system "$directory/netmeter-new"
+cp -r "$files" "$directory/netmeter-new"
+if [ -z "$dry" ]; then
+  [ "$(git symbolic-ref -q --short HEAD) $(git rev-parse HEAD)" = "$branch $head" ] || die "$branch is no longer checked out at $head"
+  undo() { git tag -d "v$version" > /dev/null; die "$*"; }
+  git -c gpg.format=openpgp tag -s -u "$key" -m "netmeter $version" "v$version" "$commit"
+  git -c gpg.format=openpgp verify-tag "v$version" 2> /dev/null || undo "git made no signature"
+  git merge --quiet --ff-only "$commit" || undo "$branch does not take $commit"
+fi
 earlier | (cd "$directory" && xargs -r -d '\n' rm -f --)
 rm -f "$directory"/SHA256SUMS{,.asc}
-cp -r "$files"/. "$directory/"
-if [ -z "$dry" ]; then
-  git tag -s -u "$key" -m "netmeter $version" "v$version" "$commit"
-  git merge --quiet --ff-only "$commit" || { git tag -d "v$version"; die "$branch does not take $commit"; }
-fi
+find "$directory" -mindepth 1 -type d -empty -delete
+mv "$directory"/netmeter-new/* "$directory/"
+rmdir "$directory/netmeter-new"
 if [ -n "$dry" ]; then
   echo "dry run: $version is in $directory; ${#refused[@]} reasons to refuse a release"
 else

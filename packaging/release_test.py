@@ -42,7 +42,7 @@ STUBS = {
     "bin/mmdebstrap": "#!/bin/sh\n",
     "bin/python3": '#!/bin/sh\nmkdir -p "$3/bin"\nprintf "#!/bin/sh\\n" > "$3/bin/pip"\ncp "$3/bin/pip" "$3/bin/debsbom"\nchmod 755 "$3"/bin/*\n',
     "packaging/make_library.sh": '#!/bin/sh\nmkdir -p "$1"\necho library > "$1/netmeter-glibc2.31-x86_64.tar.gz"\n',
-    "packaging/make_wheels.sh": '#!/bin/sh\nmkdir -p "$1"\necho wheel > "$1/netmeter.whl"\n',
+    "packaging/make_wheels.sh": '#!/bin/sh\nmkdir -p "$1"\necho wheel > "$1/netmeter-1.whl"\n',
 }
 
 
@@ -158,6 +158,23 @@ class ReleaseTest(unittest.TestCase):
         self.assertFalse(os.path.exists(os.path.join(self.here, "out")))
         self.git("tag", "v" + self.version)
         self.assertIn("there is a tag", self.release(*key, self.version, "out")[1])
+
+    # The tag was at a commit that the branch did not take, or another branch took it. And
+    # the directory's earlier release was gone.
+    def test_a_branch_that_moves_meanwhile_gets_no_release(self):
+        self.make_key("maker@example")
+        key = ("--key", "maker@example")
+        self.assertEqual(self.dry_run(*key, self.version, "out")[0], 0)
+        before = read(os.path.join(self.here, "out/SHA256SUMS"))
+        write(os.path.join(self.tree, "packaging/make_library.sh"), f"{STUBS['packaging/make_library.sh']}git -C {self.tree} switch -qc other\n")
+        self.commit()
+        self.note_passed()
+        status, output = self.release(*key, self.version, "out")
+        self.assertEqual((status, "main is no longer checked out" in output), (1, True), output)
+        self.assertEqual((self.git("tag"), self.git("rev-parse", "main")), ("", self.git("rev-parse", "other")))
+        self.assertEqual(read(os.path.join(self.here, "out/SHA256SUMS")), before)
+        self.make_key("other-maker@example")
+        self.assertIn("more than one secret key", self.dry_run(*key, self.version, "out")[1])
 
     # All files lie in one directory, and an upgrade of the distribution takes its own.
     def test_the_packages_of_a_newer_distribution_have_the_higher_version(self):
