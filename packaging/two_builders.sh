@@ -64,6 +64,7 @@ clean
 rm -rf "$here"
 mkdir -p "$here/differences"
 (umask 077 && git clone -q . "$scratch/clone")
+for name in user.name user.email; do git -C "$scratch/clone" config "$name" "$(git config "$name")"; done
 
 # build BUILDER ROW,...: in the current folder. A dry run goes on without a row.
 build() {
