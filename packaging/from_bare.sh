@@ -24,9 +24,12 @@ case ${1:-} in
   *) die "unknown option $1 (--help tells)" ;;
 esac
 [ "$(id -u)" = 0 ] || die "not root"
-# The mounts end with this process.
+# The mounts end with this process, and so do Bazel's servers; but the tests need all of
+# the machine's processes.
+pids=(--pid --fork --kill-child)
+[ $# = 0 ] || pids=()
 [ "${NETMETER_UNSHARED:-}" = 1 ] ||
-  exec env NETMETER_UNSHARED=1 unshare --mount --pid --fork --kill-child "$0" "$@"
+  exec env NETMETER_UNSHARED=1 unshare --mount "${pids[@]}" "$0" "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 command -v mmdebstrap > /dev/null || die "no mmdebstrap (run: test/install_packages.sh package)"
 cgroups=$(awk '$0 ~ / - cgroup2 / { print $5; exit }' /proc/self/mountinfo)
