@@ -235,6 +235,7 @@ vm_lane() {
   esac
   if [[ $line = 7.* && $own = *-* ]]; then own+=:$evictions; fi
   if [ -z "$long" ] && [[ $own = *-* ]]; then own+=:$seldom; fi
+  if [ -n "${NETMETER_OTHER_CLANG:-}" ]; then beginning+=(NETMETER_OTHER_CLANG=1); fi
   if [ -n "$kernel_arguments" ]; then options+=(-a "$kernel_arguments"); fi
   for module in "${modules[@]}"; do
     if [ -n "$(find "$kernel/modules" \( -name "$module.ko*" -o -name "${module//_/-}.ko*" \) -print -quit)" ]; then

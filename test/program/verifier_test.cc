@@ -46,7 +46,7 @@ constexpr Walked kRecorded[] = {
 constexpr Walked kNamesByCgroup = {"nm_exec", 38582, 38582, 106954};
 
 // The figures are of clang 14, with which libnetmeter is built. Another one's programs
-// have to be loaded, too: test/bazel_module.sh.
+// have to be loaded, too: test/run.sh and test/bazel_module.sh say so.
 uint32_t MostOf(uint32_t recorded) {
   return std::getenv("NETMETER_OTHER_CLANG") != nullptr
              ? recorded * 4
