@@ -164,8 +164,9 @@ class ThreeMetersTest(unittest.TestCase):
         return plain(bills), plain(interfaces)
 
     def test_a_connection_takes_no_more_than_the_estimate_says(self):
-        """`netmeter export --estimate` has 5,000 bytes for TLS, HTTP and TCP/IP. Here a
-        certificate signs itself; a chain of a public authority takes 2,000 bytes more."""
+        """`netmeter export --estimate` has 7,500 bytes for TLS, HTTP and TCP/IP. Here a
+        certificate signs itself; a chain of a public authority takes 2,000 bytes more.
+        It had 5,000, which was too little with Debian 13's OpenSSL."""
         certificate = lab.make_certificate(self.directory, "centre", "-addext", "subjectAltName=IP:127.0.0.1")
         server = receiver.Receiver(certificate)
         self.addCleanup(server.close)
@@ -177,7 +178,7 @@ class ThreeMetersTest(unittest.TestCase):
         (request,) = server.requests
         lab.print_table("A connection", ("BYTES", "OF THE BODY"), [(wire, len(request.body))])
         self.assertGreater(wire - len(request.body), 2000)
-        self.assertLess(wire - len(request.body), 3500)
+        self.assertLess(wire - len(request.body), 5500)
 
     def test_the_centre_has_what_the_interfaces_counted(self):
         first, second, third = self.gateways
