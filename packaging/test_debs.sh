@@ -107,7 +107,7 @@ trap 'rm -rf "$scratch" "$initrd"' EXIT
 (cd "$scratch" && find . -xdev | cpio --quiet -o -H newc) > "$initrd"
 
 # ACCEL=kvm if that works. test/kernels/vmrun.sh explains the options of TCG.
-timeout 1500 "${machine[@]}" -display none -monitor none -no-reboot -m 2048 -smp 2 -nic none \
+timeout 3000 "${machine[@]}" -display none -monitor none -no-reboot -m 2048 -smp 2 -nic none \
   -accel "${ACCEL:-tcg,thread=single}" -kernel "$cache/$suite-$arch-vmlinuz" -initrd "$initrd" \
   -append "console=$console quiet panic=-1 systemd.mask=systemd-udevd.service systemd.mask=serial-getty@$console.service" \
   -serial "file:$scratch.log" < /dev/null || true
