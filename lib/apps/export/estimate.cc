@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kDays = 30;
 constexpr int64_t kDay = 86400;
 // One POST without its rows: TLS 1.3, HTTP, and the headers of TCP and IP in both
-// directions, with a chain of two certificates and the keys of OpenSSL 3.5
-// (X25519MLKEM768), which take 2,300 bytes more than those before
+// directions, with a chain of two certificates. The keys are those of OpenSSL 3.5
+// (X25519MLKEM768), 2,300 bytes longer than those before
 // (test/apps/fleet/three_meters_root_test.py).
 constexpr int64_t kPostBytes = 7500;
 

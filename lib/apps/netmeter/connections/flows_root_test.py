@@ -81,9 +81,11 @@ class FlowsTest(unittest.TestCase):
 
     def known_followers(self):
         """What the meter's programs know: how many see each packet, and how many there are."""
+        show = lambda *words: json.loads(lab.run("bpftool", "-j", *words))
         # Debian 13's bpftool shows a pinned link, and exits with 255.
-        show = lambda *words: json.loads(subprocess.run(["bpftool", "-j", *words], stdout=subprocess.PIPE, check=False).stdout)
-        link = show("link", "show", "pinned", os.path.join(self.meter.pin_dir, "link_egress"))
+        pin = os.path.join(self.meter.pin_dir, "link_egress")
+        command = ["bpftool", "-j", "link", "show", "pinned", pin]
+        link = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
         maps = show("prog", "show", "id", str(link["prog_id"]))["map_ids"]
         (word,) = [number for number in maps if show("map", "show", "id", str(number)).get("name") == ".data.followers"]
         value = show("map", "lookup", "id", str(word), "key", *4 * ["0"])["value"]
