@@ -93,6 +93,7 @@ if [ "${1:-}" = --list ]; then
   shift
   [ $# -ge 1 ] || die "--list needs a group"
 fi
+[ $# -le 1 ] || die "takes one group, not '$*' (--help)"
 case ${1:-test} in
   compile) packages=("${COMPILE_PACKAGES[@]}") ;;
   core) packages=("${CORE_PACKAGES[@]}" "${RUN_PACKAGES[@]}" "${CORE_TEST_PACKAGES[@]}") ;;
