@@ -13,11 +13,14 @@ for_glibc_2_31() {
   local name target
   # Bazel does not see a change in the root: raise the number after a change below.
   sysroot=${XDG_CACHE_HOME:-$HOME/.cache}/netmeter/glibc-2.31-1
+  mkdir -p "$(dirname "$sysroot")"
+  exec 7> "$sysroot.lock"
+  flock 7 # another one may be making it
   if [ ! -e "$sysroot" ]; then
     [ "$(id -u)" = 0 ] || die "not root, and there is no $sysroot yet"
     command -v mmdebstrap > /dev/null || die "no mmdebstrap (run: test/install_packages.sh package)"
     rm -rf --one-file-system "$sysroot.new"
-    mmdebstrap --quiet --variant=minbase --include=g++,cmake,make,pkg-config bullseye "$sysroot.new" \
+    mmdebstrap --variant=minbase --include=g++,cmake,make,pkg-config bullseye "$sysroot.new" \
       --customize-hook='sed -i "p; s/^deb /deb-src /; s/bullseye/bookworm/" "$1/etc/apt/sources.list"' \
       --customize-hook='cd "$1/opt" && export APT_CONFIG=$MMDEBSTRAP_APT_CONFIG && apt-get -q update && apt-get -q source --only-source abseil' \
       --customize-hook='chroot "$1" sh -ec "cd /opt
@@ -43,6 +46,7 @@ for_glibc_2_31() {
     ln -s cc "$sysroot.new/opt/cc++"
     mv "$sysroot.new" "$sysroot"
   fi
+  exec 7>&-
   # An output folder of its own, or the developer's own build would begin anew.
   options=(--compilation_mode=opt --platform_suffix=-glibc2.31 --symlink_prefix=/ "--repo_env=CC=$sysroot/opt/cc"
     "--action_env=NETMETER_CXX=$sysroot/opt/cc++" --linkopt=-fuse-ld=bfd --features=-supports_start_end_lib)
