@@ -26,7 +26,7 @@ for_glibc_2_31() {
       --customize-hook='chroot "$1" sh -ec "cd /opt
         cmake -S abseil-*/ -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=17 \
           -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_CXX_VISIBILITY_PRESET=hidden
-        make -C build -j\$(nproc) statusor str_format"' > "$sysroot.log" 2>&1 ||
+        make -C build -j\$(nproc) statusor str_format_internal"' > "$sysroot.log" 2>&1 ||
       { tail -n 20 "$sysroot.log" >&2; die "mmdebstrap could not make a root of Debian 11 with abseil ($sysroot.log)"; }
     mkdir "$sysroot.new/opt/include" "$sysroot.new/opt/lib"
     cp -r "$sysroot.new"/opt/abseil-*/absl /usr/include/pybind11 /usr/include/protozero "$sysroot.new/opt/include/"
