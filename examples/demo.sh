@@ -3,7 +3,7 @@
 # demo.sh: libnetmeter on real traffic, in one command: what is on the bill
 # for the uplink, and who caused it.
 #
-# As root on Debian 12: installs the packages that are missing, builds, makes a
+# As root on Debian 12 or 13: installs the packages that are missing, builds, makes a
 # gateway and a cloud (two network namespaces, joined by a cable), loads
 # libnetmeter for the gateway, and lets the gateway's programs talk to the
 # cloud: gRPC services in C++ and Python through a proxy (nghttpx), one directly

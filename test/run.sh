@@ -3,7 +3,7 @@
 # run.sh [--core] [--quick] [--kernels all|host|LIST] [--long] [--noisy] [--filter GLOB]:
 # runs the tests of libnetmeter.
 #
-# As root on Debian 12: installs missing packages, builds everything, and runs
+# As root on Debian 12 or 13: installs missing packages, builds everything, and runs
 #
 #   the unit tests, under asan and ubsan if they can; under tsan those that start threads
 #   the tests that need root: BPF programs, loader, tools
