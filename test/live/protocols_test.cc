@@ -270,6 +270,10 @@ TEST_P(ProtocolsTest, AnEvictedNameOfAnSctpListenerIsNobodysNext) {
   const int port = server.Receive<int>();
   Child client(nullptr, lab().server, [&](Child::Parent& parent) {
     const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
+    // Each further address of the client would get a heartbeat within seconds. That is a
+    // packet of the accepted socket, which then has the name, and a slow machine's
+    // eviction comes later.
+    Bind(fd, Lab::Server(GetParam()));
     Connect(fd, here, port);
     parent.Send(0);
     ReceiveExactly(fd, kBytes);
