@@ -13,7 +13,7 @@
 #                                and the last commit of this checkout. Prints minutes and
 #                                the last line of each command. Its whole output is in
 #                                packaging/build. OPTIONS in the environment go to
-#                                test/run.sh. Takes hours
+#                                test/run.sh. Takes an hour for each
 set -euo pipefail
 
 die() { echo "from_bare.sh: $*" >&2; exit 1; }
