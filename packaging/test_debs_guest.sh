@@ -70,6 +70,7 @@ ip link set lo up
 ip link add uplink type dummy
 ip address add 192.0.2.2/24 dev uplink
 ip link set uplink up
+install -d -m 700 /etc/credstore # systemd 257 has it
 files > /tmp/before
 group_before=$(getent group | sort)
 
@@ -161,12 +162,12 @@ export_to open ""
 check "an export to a centre without a token" retry systemctl start netmeter-export.service
 export_to closed "--token-file $token"
 check "an export without its token fails" sh -c '! systemctl start netmeter-export.service'
-install -d -m 700 /etc/credstore && (umask 077 && echo secret > /etc/credstore/netmeter-export.token)
+(umask 077 && echo secret > /etc/credstore/netmeter-export.token)
 check "an export with its token" systemctl start netmeter-export.service
 check "the centre has the service, twice" sh -c 'grep -q my-service /tmp/rows-open && grep -q my-service /tmp/rows-closed'
 kill "$centre"
 cp /tmp/default /etc/default/netmeter-export
-rm -r /etc/credstore
+rm /etc/credstore/netmeter-export.token
 check "an eviction" systemctl start netmeter-evict.service
 check "the timer of evictions, until the next boot" systemctl start netmeter-evict.timer
 
@@ -207,7 +208,8 @@ check "load replaced the programs" sh -c 'journalctl -u netmeter.service | grep 
 programs > /tmp/programs.after
 check "there is another kernel part" [ "$(netmeter-loader status --json | grep build_id)" != "$build_before" ]
 check "the programs have the same names" [ "$(cut -d' ' -f1 /tmp/programs.before | sort)" = "$(cut -d' ' -f1 /tmp/programs.after | sort)" ]
-check "none of the earlier programs is there" [ -z "$(cut -d' ' -f2 /tmp/programs.before | grep -xF -f <(cut -d' ' -f2 /tmp/programs.after))" ]
+# nm_forward4 and nm_forward6 stay with their links (Linux 6.4), and call the new programs.
+check "none of the earlier programs is there" bash -c '! cut -d" " -f1,2 /tmp/programs.before | grep -v "^nm_forward[46] " | grep -xF -f <(cut -d" " -f1,2 /tmp/programs.after)'
 replaced=$(grep -cvF -f <(cut -d' ' -f3 /tmp/programs.before) /tmp/programs.after)
 say "$(grep -c . /tmp/programs.after) programs, $replaced of them with other instructions"
 check "programs have other instructions" [ "$replaced" -ge 3 ]
