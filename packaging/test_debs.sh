@@ -42,7 +42,7 @@ mkdir -p "$cache"
 # The packages' dependencies, the packages of a server, and those of docs/first-day.md.
 # The kernel is the suite's own.
 depends=$(for deb in "$debs"/*.deb; do dpkg-deb -f "$deb" Depends; done |
-  tr ',' '\n' | sed 's/ *(.*//; s/ //g; s/|.*//' | grep -v '^\(netmeter\|netmeter-loader\|libnetmeter1\)$' | sort -u | paste -sd,),curl,python3
+  tr ',' '\n' | sed 's/ *(.*//; s/ //g; s/|.*//' | grep -v '^\(netmeter\|netmeter-loader\|libnetmeter1\)$' | sort -u | paste -sd,),apt,curl,python3
 root=$cache/$suite-$arch-$(sha256sum <<< "$depends" | cut -c1-8).tar
 if [ -z "$(find "$root" -mtime -7 2> /dev/null)" ]; then
   sources_of "$suite" "$arch"
