@@ -208,7 +208,7 @@ check "load replaced the programs" sh -c 'journalctl -u netmeter.service | grep 
 programs > /tmp/programs.after
 check "there is another kernel part" [ "$(netmeter-loader status --json | grep build_id)" != "$build_before" ]
 check "the programs have the same names" [ "$(cut -d' ' -f1 /tmp/programs.before | sort)" = "$(cut -d' ' -f1 /tmp/programs.after | sort)" ]
-# nm_forward4 and nm_forward6 stay with their links (Linux 6.4), and call the new programs.
+# nm_forward4 and nm_forward6 stay with their links, and call the new programs.
 check "none of the earlier programs is there" bash -c '! cut -d" " -f1,2 /tmp/programs.before | grep -v "^nm_forward[46] " | grep -xF -f <(cut -d" " -f1,2 /tmp/programs.after)'
 replaced=$(grep -cvF -f <(cut -d' ' -f3 /tmp/programs.before) /tmp/programs.after)
 say "$(grep -c . /tmp/programs.after) programs, $replaced of them with other instructions"
