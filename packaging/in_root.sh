@@ -59,7 +59,7 @@ if [ ! -e "$base/usr/bin/bazel" ]; then
   is_library() { grep "$@" -E '^(lib(bpf|elf|absl|yaml-cpp|nghttp2|sqlite3|ncurses|fixbuf|grpc\+\+|protobuf|gtest|gmock)|zlib1g|prometheus-cpp|linux-libc)-dev$'; }
   tools=$(if [ -z "$triplet" ]; then cat; else is_library -v; fi <<< "$packages" | paste -sd,)
   [ "$suite" != noble ] || tools=${tools/,bpftool,/,linux-tools-generic,}
-  tools+=,apt,debhelper,dh-python,help2man,lintian,dpkg-dev,git,procps,python3-all
+  tools+=,debhelper,dh-python,help2man,lintian,dpkg-dev,git,procps,python3-all,faketime,locales
   if [ -n "$triplet" ]; then
     # The target's libraries beside those of the building machine.
     tools+=,g++-$triplet,qemu-user-static

@@ -18,7 +18,6 @@ die() { echo "two_builders.sh: $*" >&2; exit 1; }
 # In the second builder's root, as NETMETER_WRAPPER of in_root.sh.
 as_second() {
   if ! id second > /dev/null 2>&1; then
-    { apt-get -q update && apt-get -qy install --no-install-recommends faketime locales; } > /dev/null
     localedef -i et_EE -f UTF-8 et_EE.UTF-8
     useradd --create-home --home-dir /srv/second/home --uid 4242 second
   fi
