@@ -215,12 +215,14 @@ TEST_P(BalanceTest, UdpGroReceiveCountsEachDatagram) {
   LinkSetup setup;
   setup.gro = true;
   lab().Configure(setup);
-  UdpPlan plan(Server(), {200, 1200}, {400, 1200});
+  // With GRO a veth has a ring for 256 packets (VETH_RING_SIZE), and drops what finds
+  // it full: a slow machine lost some of 400 datagrams.
+  UdpPlan plan(Server(), {200, 1200}, {200, 1200});
   plan.segments = 40;
   plan.gro = true;
   const UdpResult result = RunAndExpect(plan);
   if (Lab::HasGro(setup.mtu)) {
-    EXPECT_LT(result.client.receive_calls, 400u) << "UDP_GRO did not happen";
+    EXPECT_LT(result.client.receive_calls, 200u) << "UDP_GRO did not happen";
   }
 }
 
