@@ -225,8 +225,8 @@ class DashboardTest(unittest.TestCase):
         self.assertEqual((job["current"]["value"], job["includeAll"]), (["netmeter"], False))
 
     def value(self, title):
-        """Once there is one: a scrape that takes longer than a second is none."""
-        (promql,) = [promql for name, promql in expressions() if name == title]
+        """Of the panel's first query, once there is one: a scrape that takes longer than a second is none."""
+        promql = next(promql for name, promql in expressions() if name == title)
         return lab.wait_for(lambda: m.query(promql), title)
 
     def await_value(self, title, value):
