@@ -313,6 +313,26 @@ void NetNamespace::AddAddress(const std::string& link, const Address& address,
          .Put(IFA_LOCAL, address.data(), address.size())
          .Put(IFA_ADDRESS, address.data(), address.size()),
      "add address to " + link);
+  if (address.family() != AF_INET6) return;
+  // The kernel's work queue makes the local route (addrconf_dad_work()). Until then
+  // packets to the address are dropped, so the first datagram of a test was at times.
+  for (int i = 0; !IsLocal(address); ++i) {
+    if (i == kTimeoutMs) Die("no local route for an address of " + link);
+    usleep(1000);
+  }
+}
+
+bool NetNamespace::IsLocal(const Address& address) const {
+  rtmsg message = {};
+  message.rtm_family = AF_INET6;
+  message.rtm_dst_len = 128;
+  std::vector<char> reply;
+  const int error = Transact(Request(RTM_GETROUTE, 0, message)
+                                 .Put(RTA_DST, address.data(), address.size()),
+                             &reply);
+  if (error != 0) return false;
+  auto* header = reinterpret_cast<nlmsghdr*>(reply.data());
+  return static_cast<rtmsg*>(NLMSG_DATA(header))->rtm_type == RTN_LOCAL;
 }
 
 void NetNamespace::AddDefaultRoute(const Address& gateway) {

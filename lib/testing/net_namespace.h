@@ -145,6 +145,7 @@ class NetNamespace {
   std::vector<char> AskAbout(const std::string& link) const;  // RTM_GETLINK
   int Transact(const Request& request, std::vector<char>* reply) const;
   void Do(const Request& request, const std::string& what) const;
+  bool IsLocal(const Address& address) const;  // an IPv6 address that receives
 
   UniqueFd namespace_;
   UniqueFd netlink_;
