@@ -314,8 +314,8 @@ void NetNamespace::AddAddress(const std::string& link, const Address& address,
          .Put(IFA_ADDRESS, address.data(), address.size()),
      "add address to " + link);
   if (address.family() != AF_INET6) return;
-  // The kernel's work queue makes the local route (addrconf_dad_work()). Until then
-  // packets to the address are dropped, so the first datagram of a test was at times.
+  // The kernel's work queue makes the local route (addrconf_dad_work()). Until then the
+  // kernel drops packets to the address, at times a test's first datagram.
   for (int i = 0; !IsLocal(address); ++i) {
     if (i == kTimeoutMs) Die("no local route for an address of " + link);
     usleep(1000);

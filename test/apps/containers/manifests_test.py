@@ -93,7 +93,9 @@ class ManifestsTest(unittest.TestCase):
         # The command in the comment once missed programs that had moved.
         patterns = re.findall(r"bazel-bin/(\S*\*\S*)", dockerfile)
         packed = [path for pattern in patterns for path in glob.glob(pattern)]
-        for source, target in re.findall(r"^COPY bazel-bin/(\S+) /(\S+)$", dockerfile, re.M):
+        copies = re.findall(r"^COPY bazel-bin/(\S+) /(\S+)$", dockerfile, re.M)
+        assert len(copies) == dockerfile.count("\nCOPY ") > 0, copies
+        for source, target in copies:
             assert source in packed, f"{source} is not in docker's context"
             shutil.copy(source, os.path.join(rootfs, target))
         cls.rootfs = rootfs
